@@ -1,0 +1,320 @@
+"""What can be configured: one frozen class per Hydra group, with meaning, unit and range.
+
+Numbers live in `conf/`, each with its source in a comment; this file says what they mean and
+which are refused. Nothing here knows Hydra: `hsexp.config.load` turns a composed configuration
+into these classes in one place.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from hsexp.config.base import Config
+
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+OpenFraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]+$")]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+# -- model ---------------------------------------------------------------------------------------
+
+
+class ModelConfig(Config):
+    """The shape of one hybrid layer stack; every state size follows from it (Section 3)."""
+
+    name: Name
+    num_layers: PositiveInt
+    """Layers that hold both an attention and a recurrent state."""
+    num_kv_heads: PositiveInt
+    head_dim: PositiveInt
+    """Elements of one attention head."""
+    ssm_heads: PositiveInt
+    ssm_head_dim: PositiveInt
+    d_state: PositiveInt
+    """Recurrent (SSM) state elements per head and channel."""
+    ssm_groups: PositiveInt
+    """Groups that share B and C; they widen the convolution."""
+    conv_width: Annotated[int, Field(ge=2)]
+    """Taps of the causal convolution; its state keeps `conv_width - 1` of them."""
+    dtype_bytes: Literal[2, 4]
+    """Bytes of one state element (2 for BF16)."""
+    max_model_tokens: PositiveInt
+    """Longest prompt plus output that is served."""
+    d0_attention_fraction: Annotated[float, Field(gt=0.0, lt=1.0)]
+    """Attention's share of the budget in D0's static split (Table B-3)."""
+
+
+# -- organization --------------------------------------------------------------------------------
+
+
+class ReleaseOrder(Config):
+    """Which end of the free queue a released page joins; pages are reassigned from the head."""
+
+    hashed: Literal["head", "tail"]
+    """An attention page or checkpoint that stays in the cache."""
+    plain_attention: Literal["head", "tail"]
+    """An attention page without a cache key."""
+    plain_representative: Literal["head", "tail"]
+    """The first page of a recurrent state without a cache key."""
+    plain_members: Literal["head", "tail"]
+    """The other pages of a recurrent state without a cache key."""
+    idle_slab: Literal["head", "tail"]
+    """A slab whose slots are all cached or free (S2 only)."""
+
+
+class _Organization(Config):
+    block_size: PositiveInt
+    """Tokens of one attention block."""
+    reserve_fraction: OpenFraction
+    """Fraction of blocks that admission always keeps free, beside the headroom."""
+    num_admission_states: PositiveInt
+    """Recurrent states that an admission counts for the request itself."""
+    release_order: ReleaseOrder
+
+
+class S0Config(_Organization):
+    """S0: coarse shared pages (Section 3.2)."""
+
+    name: Literal["s0"]
+    checkpoint_grid: PositiveInt
+    """Tokens between checkpoint boundaries."""
+
+
+class S1Config(_Organization):
+    """S1: paged recurrent checkpoints (Section 3.3)."""
+
+    name: Literal["s1"]
+    checkpoint_grid: PositiveInt
+    """Tokens between checkpoint boundaries."""
+
+
+class S2Config(_Organization):
+    """S2: S1 with convolution slots packed in slabs (Section 3.4)."""
+
+    name: Literal["s2"]
+    checkpoint_grid: PositiveInt
+    """Tokens between checkpoint boundaries."""
+    slot_bytes: PositiveInt
+    """Bytes of one convolution slot; the convolution state must fit."""
+
+
+class D0Config(_Organization):
+    """D0: native units in two static pools (Section 3.5)."""
+
+    name: Literal["d0"]
+    checkpoint_multiple: PositiveInt
+    """The checkpoint grid is the smallest multiple of this many tokens whose KV is at least as
+    large as one recurrent composite (Falcon: 1,792)."""
+    attention_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None
+    """Attention's share of the budget; null takes the model's screened split."""
+
+
+OrganizationConfig = Annotated[
+    S0Config | S1Config | S2Config | D0Config, Field(discriminator="name")
+]
+
+
+class BudgetConfig(Config):
+    """Nominal bytes for all state of one layer (Section 4.1, Table B-2)."""
+
+    name: Name
+    bytes: PositiveInt
+
+
+# -- policies ------------------------------------------------------------------------------------
+
+
+class AdmissionConfig(Config):
+    """When a waiting or preempted request may join the running ones (Section 4.4)."""
+
+    headroom: OpenFraction
+    """Fraction f of all blocks that must stay free: H = floor(f B)."""
+    cap: PositiveInt
+    """Most running requests."""
+
+
+class RetentionConfig(Config):
+    """Producer-side checkpoint lifetime (Section 4.5, Q8)."""
+
+    name: Name
+    requesters: PositiveInt | None
+    """Distinct requests that must have asked for a checkpoint before its holder keeps it while
+    running; null releases every superseded checkpoint."""
+
+
+class PinningConfig(Config):
+    """Extra references taken at preemption (Appendix B.2)."""
+
+    name: Name
+    requesters: PositiveInt | None
+    """Distinct-requester threshold K of the rightmost boundary; null is Roff."""
+    protected_fraction: Fraction
+    """Most blocks of the recurrent pool that pins may hold."""
+
+
+class IsolationConfig(Config):
+    """SHARE omits the cache salt; ISOLATE gives each request its own (Section 4.5, Q9)."""
+
+    name: Literal["share", "isolate"]
+
+
+# -- workload ------------------------------------------------------------------------------------
+
+
+class SyntheticWorkload(Config):
+    """The paper's workload law: shared contexts, lognormal suffixes, gamma outputs."""
+
+    kind: Literal["synthetic"]
+    name: Name
+    num_requests: PositiveInt
+    num_contexts: PositiveInt
+    """Shared contexts (Section 4.2: eight)."""
+    zipf_exponent: Annotated[float, Field(ge=0.0)]
+    """Popularity of the contexts: weight of rank k is k**-exponent."""
+    shared_tokens: Annotated[int, Field(ge=0)]
+    """Length of a shared context."""
+    sharing: Fraction
+    """Fraction q of requests whose context is really shared; the others get private content of
+    the same lengths."""
+    suffix_median_tokens: PositiveFloat
+    suffix_sigma: PositiveFloat
+    """Standard deviation of the log suffix length."""
+    suffix_min_tokens: PositiveInt
+    suffix_max_tokens: PositiveInt
+    prompt_mean_tokens: PositiveFloat
+    """Mean prompt length after rescaling the suffixes (clip, multiply, round, at least 1)."""
+    output_shape: PositiveFloat
+    """Shape of the gamma law of output lengths."""
+    output_min_tokens: PositiveInt
+    output_max_tokens: PositiveInt
+    output_mean_tokens: PositiveFloat
+    """Mean output length after rescaling."""
+
+    @model_validator(mode="after")
+    def _bounds_are_ordered(self) -> "SyntheticWorkload":
+        if self.suffix_min_tokens > self.suffix_max_tokens:
+            raise ValueError("suffix_min_tokens must not exceed suffix_max_tokens")
+        if self.output_min_tokens > self.output_max_tokens:
+            raise ValueError("output_min_tokens must not exceed output_max_tokens")
+        if self.prompt_mean_tokens <= self.shared_tokens:
+            raise ValueError("prompt_mean_tokens must exceed shared_tokens")
+        return self
+
+
+class TraceWorkload(Config):
+    """Requests read from a file (`hsexp.workload.traces`)."""
+
+    kind: Literal["trace"]
+    name: Name
+    path: str
+    """File to read."""
+    format: Literal["auto", "azure", "mooncake", "sharegpt", "lengths"]
+    max_requests: PositiveInt | None
+    """Read only the first ones; null reads the whole file."""
+    tokenizer: str | None
+    """Tokenizer for ShareGPT text (needs `transformers`); null counts about four characters per
+    token."""
+    keep_arrivals: bool
+    """True replays the trace's own arrival times; false draws them from `arrivals`."""
+
+
+WorkloadConfig = Annotated[SyntheticWorkload | TraceWorkload, Field(discriminator="kind")]
+
+
+class PoissonArrivals(Config):
+    """Exponential gaps, rescaled so that the last arrival is at num_requests / rate."""
+
+    kind: Literal["poisson"]
+    rate_per_s: PositiveFloat
+
+
+class BurstArrivals(Config):
+    """Poisson arrivals squeezed into ON windows, with the same mean rate (Appendix E.4)."""
+
+    kind: Literal["burst"]
+    rate_per_s: PositiveFloat
+    on_s: PositiveFloat
+    off_s: Annotated[float, Field(ge=0.0)]
+
+
+ArrivalsConfig = Annotated[PoissonArrivals | BurstArrivals, Field(discriminator="kind")]
+
+
+# -- scheduler, device, engine -------------------------------------------------------------------
+
+
+class SchedulerConfig(Config):
+    """vLLM V1's scheduling as the simulator follows it."""
+
+    token_budget: PositiveInt
+    """Most tokens of one step (max_num_batched_tokens)."""
+    fast_forward: bool
+    """Leap over steps in which nothing but decoding happens; results are identical."""
+    stall_steps: PositiveInt
+    """Steps or preemptions without progress after which the run fails with a report."""
+
+
+class StepTimeModel(Config):
+    """Duration of one step: base + per decode token + per prefill token."""
+
+    name: Name
+    base_s: PositiveFloat
+    decode_token_s: Annotated[float, Field(ge=0.0)]
+    prefill_token_s: Annotated[float, Field(ge=0.0)]
+
+
+class DeviceConfig(Config):
+    """A device: what a step costs there, and where that is known from."""
+
+    name: Name
+    description: str
+    step_time: StepTimeModel
+    source: str
+    """Where the coefficients come from."""
+
+
+class EngineConfig(Config):
+    """Which engine runs the cells."""
+
+    name: Literal["sim", "vllm", "auto"]
+
+
+# -- campaign ------------------------------------------------------------------------------------
+
+
+class Block(Config):
+    """A full factorial of axes; a campaign is a sum of blocks. Names select Hydra groups."""
+
+    organization: tuple[Name, ...]
+    budget: tuple[Name, ...]
+    rate_per_s: tuple[PositiveFloat, ...]
+    cap: tuple[PositiveInt, ...]
+    sharing: tuple[Fraction, ...]
+    headroom: tuple[OpenFraction, ...]
+    retention: tuple[Name, ...]
+    pinning: tuple[Name, ...]
+    isolation: tuple[Name, ...]
+    seeds: tuple[Seed, ...]
+
+    @model_validator(mode="after")
+    def _axes_are_sets(self) -> "Block":
+        for axis in type(self).model_fields:
+            values = getattr(self, axis)
+            if not values:
+                raise ValueError(f"axis {axis} must not be empty")
+            if len(set(values)) != len(values):
+                raise ValueError(f"axis {axis} names a value twice: {values}")
+        return self
+
+
+class CampaignConfig(Config):
+    """What one command runs, and which question of the paper it answers."""
+
+    name: Name
+    title: str
+    section: str
+    """Where the paper describes it."""
+    kind: Literal["serving", "capacity"]
+    """`serving` runs cells on an engine; `capacity` prints storage arithmetic."""
+    blocks: dict[Name, Block]

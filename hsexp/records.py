@@ -1,0 +1,53 @@
+"""What one run leaves behind: a table of requests, a table of steps, and counters.
+
+Both engines fill the same tables; `hsexp.metrics` turns them into the summary of a ledger row.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+REQUEST_COLUMNS: dict[str, str] = {
+    "request_id": "int64",
+    "status": "string",  # finished | refused | unfinished
+    "reason": "string",  # why it was refused or did not finish; null when finished
+    "prompt_tokens": "int64",
+    "output_tokens": "int64",  # planned
+    "generated_tokens": "int64",
+    "arrival_s": "float64",  # planned send time
+    "first_scheduled_s": "float64",  # first admission; NaN = never
+    "first_token_s": "float64",  # NaN = never
+    "finish_s": "float64",  # NaN = never
+    "num_preemptions": "int64",
+    "adopted_tokens": "int64",  # Jadopt of the first admission
+    "prefill_tokens": "int64",  # prompt tokens submitted before the first preemption
+    "replayed_tokens": "int64",  # prefill tokens submitted after a preemption
+}
+"""Columns of the request table: one row a request, in workload order. Times are seconds since the
+start of the run."""
+
+STEP_COLUMNS: dict[str, str] = {
+    "first_step": "int64",
+    "num_steps": "int64",
+    "start_s": "float64",  # start of the first step of the stretch
+    "step_s": "float64",  # duration of each of its steps
+    "decode_tokens": "int64",  # per step
+    "prefill_tokens": "int64",  # per step
+    "running": "int64",  # requests scheduled or held running during the stretch
+    "waiting": "int64",
+}
+"""Columns of the step table: one row a stretch of `num_steps` identical steps, in time order.
+Idle gaps between stretches are gaps in start_s."""
+
+
+@dataclass(kw_only=True)
+class RunRecord:
+    """Tables and counters of one finished run."""
+
+    requests: pd.DataFrame
+    steps: pd.DataFrame
+    counters: dict[str, int | float | None] = field(default_factory=dict)
+    """Totals that the tables do not hold, e.g. num_preemptions, lost_checkpoints."""
+    engine: dict[str, Any] = field(default_factory=dict)
+    """What the engine says of itself: name, time model, pool plan."""
