@@ -1,0 +1,35 @@
+"""State sizes of one hybrid layer, from the model's shape (Section 3, Table 1)."""
+
+from dataclasses import dataclass
+
+from hsexp.config.schema import ModelConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateGeometry:
+    """Bytes of the three state types of one layer.
+
+    Falcon-H1-7B in BF16: 1,024 B of KV a token, 1,536 KiB recurrent and 21 KiB convolution state.
+    """
+
+    kv_token_bytes: int
+    """Attention KV of one token."""
+    ssm_bytes: int
+    """Recurrent (SSM) state of one request."""
+    conv_bytes: int
+    """Convolution state of one request."""
+
+    @classmethod
+    def of(cls, model: ModelConfig) -> "StateGeometry":
+        d_inner = model.ssm_heads * model.ssm_head_dim
+        conv_channels = d_inner + 2 * model.ssm_groups * model.d_state
+        return cls(
+            kv_token_bytes=2 * model.num_kv_heads * model.head_dim * model.dtype_bytes,
+            ssm_bytes=d_inner * model.d_state * model.dtype_bytes,
+            conv_bytes=(model.conv_width - 1) * conv_channels * model.dtype_bytes,
+        )
+
+    @property
+    def composite_bytes(self) -> int:
+        """One contiguous recurrent checkpoint: SSM and convolution state together."""
+        return self.ssm_bytes + self.conv_bytes

@@ -1,0 +1,513 @@
+"""The memory of a hybrid model: joint lookup, admission, growth, publication and release.
+
+One class serves all organizations; what differs is behind `Layout` (sizes) and `StateStore`
+(where states lie). A life of a request:
+
+    lookup -> refusal? -> admit -> extend, extend, ... -> release (finished) or preempt
+              (nothing moved)      one call a step
+
+`extend` is called when a step is scheduled, before anything is computed: entries published by it
+are usable by others from the next step on, and are withdrawn if the request is preempted within
+the step. Nothing here knows a clock, a configuration framework or an engine.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hsexp.config.schema import ReleaseOrder
+from hsexp.memory.admission import HeadroomAdmission
+from hsexp.memory.checkpoint import Checkpoint, StateStore
+from hsexp.memory.index import CacheIndex
+from hsexp.memory.lifetime import ReleaseSuperseded
+from hsexp.memory.observer import LossCause, Observer
+from hsexp.memory.pinning import NoPinning
+from hsexp.memory.pool import MemoryFault, PagePool
+from hsexp.memory.sequence import Depths, Hit, PrefixKeys, Refusal, SequenceMemory
+from hsexp.memory.slab import Slab
+
+MISS = Hit(tokens=0)
+
+
+@dataclass(kw_only=True, slots=True)
+class MemoryCounters:
+    """Totals since the start; never reset."""
+
+    preemptions: int = 0
+    refusals: int = 0
+    published_checkpoints: int = 0
+    lost_checkpoints: int = 0
+    lost_blocks: int = 0
+    reclaimed_slabs: int = 0
+    retained_checkpoints: int = 0
+    pinned_checkpoints: int = 0
+
+
+class HybridMemory:
+    """Attention blocks and checkpoints of all live requests, and what is cached of past ones."""
+
+    def __init__(
+        self,
+        *,
+        attention_pool: PagePool,
+        states: StateStore,
+        block_size: int,
+        checkpoint_grid: int,
+        num_admission_states: int,
+        order: ReleaseOrder,
+        admission: HeadroomAdmission,
+        lifetime: ReleaseSuperseded,
+        pinning: NoPinning,
+        observer: Observer | None = None,
+    ) -> None:
+        self.attention_pool = attention_pool
+        self.states = states
+        self.block_size = block_size
+        self.checkpoint_grid = checkpoint_grid
+        self.num_admission_states = num_admission_states
+        self.order = order
+        self.admission = admission
+        self.lifetime = lifetime
+        self.pinning = pinning
+        self.observer = observer
+        self.pools = admission.pools
+        self._attention = self.pools.index(attention_pool)
+        self._recurrent = self.pools.index(states.pool)
+        self.block_index: CacheIndex[int] = CacheIndex()
+        self.checkpoint_index: CacheIndex[Checkpoint] = CacheIndex()
+        self.sequences: dict[int | str, SequenceMemory] = {}
+        self.counters = MemoryCounters()
+        self.step = 0
+        """Number of the step that is being scheduled; the scheduler advances it."""
+        self.supply = 0
+        """Grows whenever pages are freed or prompt content is published. While it stands still an
+        admission that was refused stays refused, as long as outputs are private."""
+        for pool in self.pools:
+            pool.on_reassign = self._on_reassign
+
+    # -- lookup and admission ----------------------------------------------------------------
+
+    def lookup(self, sequence: SequenceMemory, num_tokens: int) -> Hit:
+        """The deepest joint restart point below `num_tokens`, without touching anything.
+
+        The last token is always computed, so a boundary is at most num_tokens - 1.
+        """
+        hit = self._deepest_joint(sequence.keys, num_tokens)
+        if self.observer is not None:
+            self.observer.on_lookup(sequence, hit, self.depths(sequence.keys, num_tokens))
+        return hit
+
+    def _deepest_joint(self, keys: PrefixKeys, num_tokens: int) -> Hit:
+        grid = self.checkpoint_grid
+        checkpoints = self.checkpoint_index.oldest
+        index = (num_tokens - 1) // grid
+        checkpoint_keys = keys.checkpoints
+        while index > 0:
+            checkpoint = checkpoints.get(checkpoint_keys[index - 1])
+            if checkpoint is not None:
+                tokens = index * grid
+                num_blocks = tokens // self.block_size
+                block_keys = keys.attention[:num_blocks]
+                blocks = list(map(self.block_index.oldest.get, block_keys))
+                if None not in blocks:
+                    return Hit(
+                        tokens=tokens,
+                        blocks=blocks,  # type: ignore[arg-type]  # None was excluded
+                        checkpoint=checkpoint,
+                        ready=checkpoint.published_step < self.step,
+                    )
+                # Go on at the deepest boundary that the attention prefix reaches.
+                index = blocks.index(None) * self.block_size // grid + 1
+            index -= 1
+        return MISS
+
+    def depths(self, keys: PrefixKeys, num_tokens: int) -> Depths:
+        """Amax, Rmax and Jadopt of a lookup, for observers and traces."""
+        limit = (num_tokens - 1) // self.checkpoint_grid
+        num_blocks = 0
+        max_blocks = limit * self.checkpoint_grid // self.block_size
+        for key in keys.attention[:max_blocks]:
+            if key not in self.block_index.oldest:
+                break
+            num_blocks += 1
+        recurrent = 0
+        for index in range(limit, 0, -1):
+            if keys.checkpoints[index - 1] in self.checkpoint_index.oldest:
+                recurrent = index
+                break
+        return Depths(
+            attention=num_blocks * self.block_size // self.checkpoint_grid * self.checkpoint_grid,
+            recurrent=recurrent * self.checkpoint_grid,
+            joint=self._deepest_joint(keys, num_tokens).tokens,
+        )
+
+    def admission_need(self, hit: Hit, num_tokens: int) -> list[int]:
+        """Pages per pool that admitting `num_tokens` with this hit counts (rule 9).
+
+        All missing blocks of the full prompt, the hit's unreferenced pages, and the request's
+        own states.
+        """
+        need = [0] * len(self.pools)
+        need[self._attention] += (
+            -(-num_tokens // self.block_size)
+            - len(hit.blocks)
+            + self.attention_pool.count_unreferenced(hit.blocks)
+        )
+        need[self._recurrent] += self.states.pages_needed(self.num_admission_states)
+        if hit.checkpoint is not None:
+            need[self._recurrent] += self.states.pages_to_hold(hit.checkpoint)
+        return need
+
+    def refusal(
+        self, sequence: SequenceMemory, hit: Hit, num_tokens: int, *, nothing_runs: bool
+    ) -> Refusal | None:
+        """None if the request may be admitted now. Nothing moves either way."""
+        refusal = self.admission.refusal(
+            self.admission_need(hit, num_tokens), nothing_runs=nothing_runs
+        )
+        if refusal is not None:
+            self.counters.refusals += 1
+            if self.observer is not None:
+                self.observer.on_refuse(sequence, refusal)
+        return refusal
+
+    def admit(self, sequence: SequenceMemory, hit: Hit) -> None:
+        """Start the request: references on its hit first, then its pins may go (B.2)."""
+        assert sequence.request_id not in self.sequences and not sequence.blocks
+        self.sequences[sequence.request_id] = sequence
+        if hit.checkpoint is not None:
+            self.attention_pool.hold(hit.blocks)
+            self.states.hold(hit.checkpoint)
+            sequence.blocks = list(hit.blocks)
+            sequence.num_published_blocks = len(hit.blocks)
+            sequence.state = hit.checkpoint
+            sequence.state_index = hit.tokens // self.checkpoint_grid - 1
+            self.pinning.on_adopt(
+                sequence.request_id, sequence.keys.checkpoints[sequence.state_index]
+            )
+        self.unpin(sequence.request_id)
+        num_boundaries = (sequence.num_prompt_tokens - 1) // self.checkpoint_grid
+        self.lifetime.on_admission(
+            sequence.request_id, sequence.keys.checkpoints[:num_boundaries]
+        )
+        if self.observer is not None:
+            self.observer.on_adopt(sequence, hit)
+
+    def max_need(self, num_prompt_tokens: int, num_tokens: int) -> list[int]:
+        """Pages per pool that a request takes at its widest when it runs alone.
+
+        It computes `num_tokens` in all. Crossing a boundary needs the old and the new state.
+        """
+        need = [0] * len(self.pools)
+        need[self._attention] += -(-num_tokens // self.block_size)
+        crosses = num_tokens > self.checkpoint_grid
+        num_states = max(2 if crosses else 1, self.num_admission_states)
+        need[self._recurrent] += self.states.pages_alone(num_states)
+        return need
+
+    def never_fits(self, num_prompt_tokens: int, num_tokens: int) -> str | None:
+        """The reason why this request could never finish here, or None."""
+        need = self.max_need(num_prompt_tokens, num_tokens)
+        for pool, pages in zip(self.pools, need, strict=True):
+            if pages > pool.spec.num_usable:
+                return (
+                    f"needs {pages} pages of pool {pool.spec.name} alone, "
+                    f"which has {pool.spec.num_usable}"
+                )
+        return None
+
+    # -- growth and publication --------------------------------------------------------------
+
+    def extend(self, sequence: SequenceMemory, computed: int, end: int) -> bool:
+        """Make room for a step over tokens [computed, end), and publish what it completes.
+
+        False means that there is not enough room: the superseded state is gone (the failure
+        test comes after that release), nothing else has moved.
+        """
+        if sequence.superseded is not None:
+            self._give_up_superseded(sequence)
+        self._publish_computed(sequence, computed)
+        new_blocks = -(-end // self.block_size) - len(sequence.blocks)
+        state_index = (end - 1) // self.checkpoint_grid
+        new_state = state_index > sequence.state_index
+        if new_blocks > 0 or new_state:
+            if not self._has_room(new_blocks, new_state):
+                return False
+            if new_blocks > 0:
+                sequence.blocks += self.attention_pool.take(new_blocks)
+            if new_state:
+                sequence.superseded = sequence.state
+                sequence.state = self.states.allocate()
+                sequence.state_index = state_index
+            if self.observer is not None:
+                self.observer.on_allocate(sequence, max(new_blocks, 0), int(new_state))
+        sequence.step = self.step
+        sequence.step_published_from = sequence.num_published_blocks
+        self._publish_computed(sequence, end)
+        if end % self.checkpoint_grid == 0:
+            self._publish_state(sequence, end)
+        return True
+
+    def _publish_computed(self, sequence: SequenceMemory, num_tokens: int) -> None:
+        num_full = num_tokens // self.block_size
+        if num_full > sequence.num_published_blocks:
+            self._publish_blocks(sequence, num_full)
+
+    def _has_room(self, new_blocks: int, new_state: bool) -> bool:
+        states = self.states.pages_needed(1) if new_state else 0
+        if self._attention == self._recurrent:
+            return new_blocks + states <= len(self.attention_pool.queue)
+        return new_blocks <= len(self.attention_pool.queue) and states <= len(
+            self.states.pool.queue
+        )
+
+    def _publish_blocks(self, sequence: SequenceMemory, num_full: int) -> None:
+        start = sequence.num_published_blocks
+        index, add_duplicate = self.block_index.oldest, self.block_index.add
+        entries = self.attention_pool.entries
+        keys = sequence.keys.attention[start:num_full]
+        for page, key in zip(sequence.blocks[start:num_full], keys, strict=True):
+            entries[page] = key
+            if key in index:
+                add_duplicate(key, page)
+            else:
+                index[key] = page
+        sequence.num_published_blocks = num_full
+        if start * self.block_size < sequence.num_prompt_tokens:
+            self.supply += 1
+        if self.observer is not None:
+            for block, key in enumerate(keys, start + 1):
+                self.observer.on_publish(sequence, "attention", key, block * self.block_size)
+
+    def _publish_state(self, sequence: SequenceMemory, end: int) -> None:
+        checkpoint = sequence.state
+        assert checkpoint is not None
+        if checkpoint.key is not None:
+            return
+        key = sequence.keys.checkpoints[sequence.state_index]
+        checkpoint.tokens = end
+        checkpoint.published_step = self.step
+        self.states.publish(checkpoint, key)
+        self.checkpoint_index.add(key, checkpoint)
+        self.counters.published_checkpoints += 1
+        self.supply += 1
+        if self.observer is not None:
+            self.observer.on_publish(sequence, "checkpoint", key, end)
+
+    # -- release -----------------------------------------------------------------------------
+
+    def release(self, sequence: SequenceMemory, computed: int) -> None:
+        """The request finished or was cancelled after `computed` tokens: drop its references."""
+        self._publish_computed(sequence, computed)
+        self._release(sequence)
+        self.unpin(sequence.request_id)
+        if self.observer is not None:
+            self.observer.on_release(sequence, preempted=False)
+
+    def preempt(self, sequence: SequenceMemory, computed: int) -> None:
+        """Take the request's memory away; it will be recomputed from a new lookup.
+
+        `computed` counts the tokens of earlier steps. What it published in this very step was
+        never computed and is withdrawn.
+        """
+        if sequence.step == self.step:
+            self._withdraw(sequence)
+        self._publish_computed(sequence, computed)
+        self._pin_rightmost(sequence)
+        self._release(sequence)
+        self.counters.preemptions += 1
+        if self.observer is not None:
+            self.observer.on_release(sequence, preempted=True)
+
+    def unpin(self, request_id: int | str) -> None:
+        """Drop the pin of a request that runs again or will not come back."""
+        if self.pinning.num_pins:
+            self.pinning.unpin(request_id)
+            self.supply += 1
+
+    def unpin_all(self) -> None:
+        """Nothing else can run: pins must not keep the last request out."""
+        self.pinning.unpin_all()
+        self.supply += 1
+
+    def reset_cache(self) -> None:
+        """Lose every cached entry that nobody references."""
+        for pool in self.pools:
+            for page in pool.queue:
+                entry = pool.entries[page]
+                if entry is not None:
+                    self._lose(pool, page, entry, cause="reset")
+
+    def _give_up_superseded(self, sequence: SequenceMemory) -> None:
+        checkpoint = sequence.superseded
+        assert checkpoint is not None
+        sequence.superseded = None
+        if self.lifetime.keeps(checkpoint):
+            sequence.retained.append(checkpoint)
+            self.counters.retained_checkpoints += 1
+            if self.observer is not None:
+                self.observer.on_hold(checkpoint, "retained")
+        else:
+            self.states.release(checkpoint)
+            self.supply += 1
+
+    def _release(self, sequence: SequenceMemory) -> None:
+        if self.sequences.pop(sequence.request_id, None) is not sequence:
+            raise MemoryFault(f"request {sequence.request_id} is released but does not run")
+        order = self.order
+        # Last block first, so that a prefix loses its end before its start.
+        self.attention_pool.release(
+            reversed(sequence.blocks), hashed=order.hashed, plain=order.plain_attention
+        )
+        for checkpoint in (sequence.state, sequence.superseded, *reversed(sequence.retained)):
+            if checkpoint is not None:
+                self.states.release(checkpoint)
+        sequence.blocks = []
+        sequence.num_published_blocks = 0
+        sequence.state = sequence.superseded = None
+        sequence.state_index = -1
+        sequence.retained = []
+        self.supply += 1
+
+    def _withdraw(self, sequence: SequenceMemory) -> None:
+        start = sequence.step_published_from
+        entries = self.attention_pool.entries
+        for page in sequence.blocks[start : sequence.num_published_blocks]:
+            key = entries[page]
+            entries[page] = None
+            self.block_index.remove(key, page)
+            if self.observer is not None:
+                self.observer.on_lose("attention", key, "withdrawn")
+        sequence.num_published_blocks = start
+        checkpoint = sequence.state
+        if (
+            checkpoint is not None
+            and checkpoint.key is not None
+            and checkpoint.published_step == self.step
+        ):
+            self._lose_checkpoint(checkpoint, cause="withdrawn")
+
+    def _pin_rightmost(self, sequence: SequenceMemory) -> None:
+        held = [sequence.state, sequence.superseded, *sequence.retained]
+        published = [state for state in held if state is not None and state.key is not None]
+        if not published:
+            return
+        rightmost = max(published, key=lambda state: state.tokens)
+        if self.pinning.pin(sequence.request_id, rightmost):
+            self.counters.pinned_checkpoints += 1
+            if self.observer is not None:
+                self.observer.on_hold(rightmost, "pinned")
+
+    # -- loss --------------------------------------------------------------------------------
+
+    def _on_reassign(self, page: int, entry: Any) -> None:
+        """A queued page gets a new owner: what it cached is lost first."""
+        if type(entry) is Checkpoint:
+            self._lose_checkpoint(entry, cause="reassigned")
+        elif type(entry) is Slab:
+            self.counters.reclaimed_slabs += 1
+            for checkpoint in list(entry.checkpoints()):
+                self._lose_checkpoint(checkpoint, cause="slab")
+        else:
+            self.block_index.remove(entry, page)
+            self.counters.lost_blocks += 1
+            if self.observer is not None:
+                self.observer.on_lose("attention", entry, "reassigned")
+
+    def _lose(self, pool: PagePool, page: int, entry: Any, *, cause: LossCause) -> None:
+        if type(entry) is Checkpoint:
+            self._lose_checkpoint(entry, cause=cause)
+        elif type(entry) is not Slab:  # a slab goes with its last checkpoint
+            self.block_index.remove(entry, page)
+            pool.entries[page] = None
+            if self.observer is not None:
+                self.observer.on_lose("attention", entry, cause)
+
+    def _lose_checkpoint(self, checkpoint: Checkpoint, *, cause: LossCause) -> None:
+        key = checkpoint.key
+        assert key is not None
+        assert checkpoint.refs == 0 or cause == "withdrawn"
+        self.checkpoint_index.remove(key, checkpoint)
+        self.states.forget(checkpoint)
+        self.counters.lost_checkpoints += 1
+        if self.observer is not None:
+            self.observer.on_lose("checkpoint", key, cause)
+
+    # -- what it looks like ------------------------------------------------------------------
+
+    def describe(self) -> str:
+        """One line a pool, for reports of a stalled run."""
+        lines = []
+        for pool in self.pools:
+            cached = sum(pool.entries[page] is not None for page in pool.queue)
+            lines.append(
+                f"pool {pool.spec.name}: {pool.spec.num_usable} pages, {pool.num_free} free "
+                f"({cached} of them cached), {pool.spec.num_usable - pool.num_free} referenced"
+            )
+        lines.append(f"pins: {self.pinning.num_pins}")
+        return "\n".join(lines)
+
+    def check_integrity(self) -> None:
+        """Recount references, entries and slots from the live sequences and the indexes."""
+        for pool in self.pools:
+            pool.check_integrity()
+        self.states.check_integrity()
+        block_refs = [0] * self.attention_pool.spec.num_pages
+        state_refs: dict[int, int] = {}
+        held: dict[int, Checkpoint] = {}
+        holders = [
+            (sequence.state, sequence.superseded, *sequence.retained)
+            for sequence in self.sequences.values()
+        ]
+        for sequence in self.sequences.values():
+            for page in sequence.blocks:
+                block_refs[page] += 1
+        for checkpoint in (*sum(holders, ()), *self.pinning.pins().values()):
+            if checkpoint is not None:
+                held[id(checkpoint)] = checkpoint
+                state_refs[id(checkpoint)] = state_refs.get(id(checkpoint), 0) + 1
+        page_owner: dict[tuple[int, int], Any] = {}
+        for checkpoint in held.values():
+            assert checkpoint.refs == state_refs[id(checkpoint)]
+            for page in checkpoint.pages:
+                assert page_owner.setdefault((self._recurrent, page), checkpoint) is checkpoint
+                assert self.states.pool.refs[page] == 1
+        for _, checkpoint in self.checkpoint_index:
+            assert checkpoint.refs == state_refs.get(id(checkpoint), 0)
+            for page in checkpoint.pages:
+                assert self.states.pool.entries[page] is checkpoint
+                assert page_owner.setdefault((self._recurrent, page), checkpoint) is checkpoint
+        for key, page in self.block_index:
+            assert self.attention_pool.entries[page] == key
+        for page, count in enumerate(block_refs):
+            if count:
+                assert self.attention_pool.refs[page] == count
+                assert (self._attention, page) not in page_owner
+        self._check_entries()
+
+    def _check_entries(self) -> None:
+        """Every entry that a page names is in an index; every reference has an owner."""
+        blocks = {(key, page) for key, page in self.block_index}
+        checkpoints = {id(checkpoint) for _, checkpoint in self.checkpoint_index}
+        for pool in self.pools:
+            for page, entry in enumerate(pool.entries):
+                if type(entry) is Checkpoint:
+                    assert id(entry) in checkpoints and page in entry.pages
+                elif entry is not None and type(entry) is not Slab:
+                    assert (entry, page) in blocks
+        references = sum(len(sequence.blocks) for sequence in self.sequences.values())
+        states = {
+            id(state): state
+            for sequence in self.sequences.values()
+            for state in (sequence.state, sequence.superseded, *sequence.retained)
+            if state is not None
+        } | {id(state): state for state in self.pinning.pins().values()}
+        references += sum(len(state.pages) for state in states.values())
+        slabs = {state.slab.page for state in states.values() if state.slab is not None}
+        assert references + len(slabs) == sum(sum(pool.refs) for pool in self.pools)
+
+
+def pool_usage(pools: Sequence[PagePool]) -> float:
+    """Referenced bytes over usable bytes."""
+    used = sum((p.spec.num_usable - p.num_free) * p.spec.page_bytes for p in pools)
+    return used / sum(p.spec.num_usable * p.spec.page_bytes for p in pools)

@@ -1,0 +1,61 @@
+"""D0: native units in two static pools, each checked on its own (Section 3.5)."""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import ClassVar
+
+from hsexp.config.schema import D0Config
+from hsexp.geometry import StateGeometry
+from hsexp.memory.checkpoint import PagedStateStore
+from hsexp.memory.organizations.base import Organization, PoolPlan, StateMix
+from hsexp.memory.pool import PagePool, PoolSpec
+
+
+class D0(Organization):
+    """    attention pool  [ 16 tokens ] [ 16 tokens ] ...      recurrent pool  [ SSM | conv ] ..."""  # fmt: skip
+
+    name: ClassVar[str] = "d0"
+
+    def __init__(
+        self, config: D0Config, geometry: StateGeometry, *, attention_fraction: float
+    ) -> None:
+        super().__init__(geometry)
+        self.config = config
+        self.block_size = config.block_size
+        self.unit_bytes = config.block_size * geometry.kv_token_bytes
+        # The native grid: whole multiples of tokens whose KV covers one composite.
+        tokens = -(-geometry.composite_bytes // geometry.kv_token_bytes)
+        multiple = config.checkpoint_multiple
+        self.checkpoint_grid = multiple * -(-tokens // multiple)
+        if self.checkpoint_grid % config.block_size:
+            raise ValueError(
+                f"block_size {config.block_size} must divide the checkpoint grid of "
+                f"{self.checkpoint_grid} tokens"
+            )
+        self.attention_fraction = Fraction(str(attention_fraction))
+
+    def plan(self, nominal_bytes: int) -> PoolPlan:
+        attention = math.floor(self.attention_fraction * nominal_bytes / self.unit_bytes)
+        composite = self.geometry.composite_bytes
+        recurrent = math.floor((1 - self.attention_fraction) * nominal_bytes / composite)
+        pools = (
+            PoolSpec(name="attention", num_pages=attention, page_bytes=self.unit_bytes),
+            PoolSpec(name="recurrent", num_pages=recurrent, page_bytes=composite),
+        )
+        return PoolPlan(organization=self.name, nominal_bytes=nominal_bytes, pools=pools)
+
+    def build_states(self, pools: Sequence[PagePool]) -> PagedStateStore:
+        return PagedStateStore(pools[1], self.config.release_order, pages_per_state=1)
+
+    def mix_bytes(self, mix: StateMix) -> int:
+        return (
+            self.unit_bytes * self.attention_objects(mix)
+            + self.geometry.composite_bytes * mix.checkpoints
+        )
+
+    def fits(self, nominal_bytes: int, mix: StateMix, repeats: int) -> bool:
+        attention = self.unit_bytes * self.attention_objects(mix) * repeats
+        recurrent = self.geometry.composite_bytes * mix.checkpoints * repeats
+        attention_budget = self.attention_fraction * nominal_bytes
+        return attention <= attention_budget and recurrent <= nominal_bytes - attention_budget

@@ -1,0 +1,285 @@
+"""The summary of a run: each metric is one formula, in one place, over the record's two tables.
+
+Only finished requests count in throughput and latencies, so that a failure never raises a rate; a
+quantity without a single value is None. Percentiles are those of one run, by NumPy's linear rule:
+campaigns average them over seeds and never pool requests of several runs (Section 4.1).
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from hsexp.records import RunRecord
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Metric = float | int | None
+
+POLL_PERIOD_S = 1.0
+"""The poller of Section 4.2 and Appendix B.4 samples once a second."""
+
+_TIME_TOLERANCE_S = 1e-6
+"""Two computed times closer than this are the same event; steps take milliseconds."""
+
+
+def summarize(record: RunRecord) -> dict[str, Metric]:
+    """Every metric of a ledger row, and the record's own counters.
+
+    Times in seconds, rates per second. `None` where there is nothing to measure.
+
+    Raises:
+        ValueError: the record contradicts itself (a finished request without its times or out of
+            order, a counter that differs from the table's total).
+    """
+    requests, steps = record.requests, record.steps
+    finished = (requests["status"] == "finished").to_numpy(dtype=bool)
+    num_refused = int((requests["status"] == "refused").sum())
+    num_finished = int(finished.sum())
+    done = _Times(requests, finished)
+    span = request_span_s(_floats(requests, "arrival_s"), done.finish_s)
+    output_tokens = int(done.generated.sum())
+    admitted = ~np.isnan(_floats(requests, "first_scheduled_s"))
+    running, waiting = poll(steps, "running"), poll(steps, "waiting")
+    metrics: dict[str, Metric] = {
+        "num_requests": len(requests),
+        "num_finished": num_finished,
+        "num_refused": num_refused,
+        "num_unfinished": len(requests) - num_finished - num_refused,
+        "prompt_tokens": _total(requests, "prompt_tokens"),
+        "output_tokens": output_tokens,
+        "span_s": span,
+        "throughput_tok_per_s": rate_per_s(output_tokens, span),
+        "requests_per_s": rate_per_s(num_finished, span),
+        **_distribution("ttft", done.first_token_s - done.arrival_s),
+        **_distribution("tpot", output_intervals_s(done)),
+        **_distribution("itl", *token_gaps_s(done, steps)),
+        **_distribution("e2e", done.finish_s - done.arrival_s),
+        **_distribution("queue", done.first_scheduled_s - done.arrival_s),
+        "prefill_tokens": int((_ints(steps, "num_steps") * _ints(steps, "prefill_tokens")).sum()),
+        "replayed_tokens": _total(requests, "replayed_tokens"),
+        "c_once_tokens": once_recorded_input_tokens(requests),
+        "num_steps": _total(steps, "num_steps"),
+        "event_time_s": float((_ints(steps, "num_steps") * _floats(steps, "step_s")).sum()),
+        "num_preemptions": _total(requests, "num_preemptions"),
+        "adopted_tokens_mean": _mean(_ints(requests, "adopted_tokens")[admitted]),
+        "running_mean": _mean(running),
+        "running_max": int(running.max()) if running.size else None,
+        "waiting_median": float(np.median(waiting)) if waiting.size else None,
+        "waiting_max": int(waiting.max()) if waiting.size else None,
+    }
+    return _with_counters(metrics, record.counters)
+
+
+# -- throughput ----------------------------------------------------------------------------------
+
+
+def request_span_s(arrival_s: Floats, success_s: Floats) -> float | None:
+    """First request start to last successful response (Section 4.1).
+
+    Args:
+        arrival_s: starts of all requests, failed ones too.
+        success_s: ends of the finished ones.
+    """
+    return float(success_s.max() - arrival_s.min()) if success_s.size else None
+
+
+def rate_per_s(count: int, span_s: float | None) -> float | None:
+    """Completed output tokens, or requests, over the span (Section 4.1)."""
+    return None if span_s is None or span_s <= 0.0 else count / span_s
+
+
+# -- latency of finished requests ----------------------------------------------------------------
+
+
+class _Times:
+    """Times and lengths of the finished requests, checked once."""
+
+    def __init__(self, requests: pd.DataFrame, finished: NDArray[np.bool_]) -> None:
+        self.arrival_s = _floats(requests, "arrival_s")[finished]
+        self.first_scheduled_s = _floats(requests, "first_scheduled_s")[finished]
+        self.first_token_s = _floats(requests, "first_token_s")[finished]
+        self.finish_s = _floats(requests, "finish_s")[finished]
+        self.generated = _ints(requests, "generated_tokens")[finished]
+        self.num_preemptions = _ints(requests, "num_preemptions")[finished]
+        order = ("arrival_s", "first_scheduled_s", "first_token_s", "finish_s")
+        for earlier, later in zip(order, order[1:], strict=False):
+            # NaN compares false, so a missing time is caught here as well.
+            ordered = getattr(self, earlier) <= getattr(self, later) + _TIME_TOLERANCE_S
+            if not ordered.all():
+                index = int(np.flatnonzero(~ordered)[0])
+                request_id = _ints(requests, "request_id")[finished][index]
+                raise ValueError(
+                    f"request {request_id} finished, but its {earlier} "
+                    f"({getattr(self, earlier)[index]}) is not before its {later} "
+                    f"({getattr(self, later)[index]})"
+                )
+
+
+def output_intervals_s(done: _Times) -> Floats:
+    """TPOT, a request's mean output-token interval: (last - first) / (n - 1) (Table B-8).
+
+    A one-token output has none.
+    """
+    several = done.generated > 1
+    elapsed = (done.finish_s - done.first_token_s)[several]
+    return np.asarray(elapsed / (done.generated[several] - 1), dtype=np.float64)
+
+
+def token_gaps_s(done: _Times, steps: pd.DataFrame) -> tuple[Floats, Ints]:
+    """ITL, the gaps between a request's output tokens, as distinct gaps and their counts.
+
+    A running request gets one token at the end of every step, so a request whose token count equals
+    the steps between its first and last token has one gap a step, as long as the step and the stall
+    before it. Sum and number of gaps are exact for every request. How the sum divides is not
+    derivable from the tables in two cases:
+
+    * preempted after its first token: the steps without a token are known in number, not in place.
+      Its other gaps are taken as the mean step of its own time, and each preemption as an equal part
+      of the rest.
+    * fewer steps than tokens (several tokens a step, or no step table): all its gaps are equal.
+    """
+    num_gaps = done.generated - 1
+    first, last = _step_index(done.first_token_s, steps), _step_index(done.finish_s, steps)
+    elapsed_steps = last - first
+    elapsed_s = done.finish_s - done.first_token_s
+    steady = (num_gaps > 0) & (elapsed_steps == num_gaps)
+    stalled = (num_gaps > 0) & (elapsed_steps > num_gaps)
+    bunched = (num_gaps > 0) & (elapsed_steps < num_gaps)
+
+    step_gaps, step_counts = _step_gaps(first[steady], last[steady], steps)
+    regular_s = elapsed_s[stalled] / elapsed_steps[stalled]
+    num_stalls = np.clip(done.num_preemptions[stalled], 1, num_gaps[stalled])
+    num_regular = num_gaps[stalled] - num_stalls
+    stall_s = (elapsed_s[stalled] - num_regular * regular_s) / num_stalls
+    equal_s = elapsed_s[bunched] / num_gaps[bunched]
+    gaps = np.concatenate((step_gaps, regular_s, stall_s, equal_s))
+    counts = np.concatenate((step_counts, num_regular, num_stalls, num_gaps[bunched]))
+    return gaps[counts > 0], counts[counts > 0]
+
+
+def _step_index(time_s: Floats, steps: pd.DataFrame) -> Ints:
+    """How many steps have ended at each time, the step that ends just then included."""
+    if steps.empty:
+        return np.zeros(time_s.size, dtype=np.int64)
+    start, duration = _floats(steps, "start_s"), _floats(steps, "step_s")
+    num_steps = _ints(steps, "num_steps")
+    end = start + num_steps * duration
+    row = np.minimum(np.searchsorted(end, time_s - _TIME_TOLERANCE_S), end.size - 1)
+    inside = np.rint((time_s - start[row]) / duration[row])
+    before = np.cumsum(num_steps) - num_steps
+    return np.asarray(
+        before[row] + np.clip(inside, 1, num_steps[row]).astype(np.int64), dtype=np.int64
+    )
+
+
+def _step_gaps(first: Ints, last: Ints, steps: pd.DataFrame) -> tuple[Floats, Ints]:
+    """Gap and number of tokens of each step row, for requests with a token in every step of
+    (first, last]. The first step of a row carries the stall since the row before."""
+    if steps.empty:
+        return np.empty(0), np.empty(0, dtype=np.int64)
+    start, duration = _floats(steps, "start_s"), _floats(steps, "step_s")
+    num_steps = _ints(steps, "num_steps")
+    after = np.cumsum(num_steps)
+    before = after - num_steps
+    stall = np.zeros(start.size)
+    stall[1:] = start[1:] - (start + num_steps * duration)[:-1]
+
+    def tokens_until(step: Ints) -> Ints:
+        return _overlap(step, first) - _overlap(step, last)
+
+    until_first = tokens_until(before + 1)
+    leading = until_first - tokens_until(before)
+    others = tokens_until(after) - until_first
+    return np.concatenate((duration + stall, duration)), np.concatenate((leading, others))
+
+
+def _overlap(step: Ints, origin: Ints) -> Ints:
+    """Sum over origins of max(step - origin, 0), for each step."""
+    ordered = np.sort(origin)
+    below = np.searchsorted(ordered, step)
+    totals = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(ordered)))
+    return np.asarray(below * step - totals[below], dtype=np.int64)
+
+
+# -- work and state ------------------------------------------------------------------------------
+
+
+def once_recorded_input_tokens(requests: pd.DataFrame) -> int:
+    """C_once: prefill tokens submitted in first executions, replays left out.
+
+    The paper's counter form is H - O_ctr, recorded tokens less output increments (Appendix B.4).
+    """
+    return _total(requests, "prefill_tokens")
+
+
+def poll(steps: pd.DataFrame, column: str) -> Ints:
+    """A gauge as the poller sees it: its value at every whole second from the start of the run to
+    the end of its last step; 0 while nothing runs (Section 4.2, Appendix B.4)."""
+    if steps.empty:
+        return np.empty(0, dtype=np.int64)
+    start = _floats(steps, "start_s")
+    end = start + _ints(steps, "num_steps") * _floats(steps, "step_s")
+    times = np.arange(0.0, end[-1] + _TIME_TOLERANCE_S, POLL_PERIOD_S)
+    row = np.searchsorted(start, times, side="right") - 1
+    busy = (row >= 0) & (times < end[row])
+    return np.where(busy, _ints(steps, column)[row], 0)
+
+
+# -- statistics of one run -----------------------------------------------------------------------
+
+
+def percentile(values: Floats, percent: float, counts: Ints | None = None) -> float:
+    """Linear-rule percentile of values that occur `counts` times each (once without counts).
+
+    Equal to `np.percentile(np.repeat(values, counts), percent)` without the repetition.
+    """
+    if counts is None:
+        return float(np.percentile(values, percent))
+    order = np.argsort(values)
+    ordered, upper_rank = values[order], np.cumsum(counts[order])
+    rank = (int(upper_rank[-1]) - 1) * percent / 100.0
+    low, high = ordered[np.searchsorted(upper_rank, [np.floor(rank), np.ceil(rank)], "right")]
+    return float(low + (high - low) * (rank - np.floor(rank)))
+
+
+def _distribution(name: str, values: Floats, counts: Ints | None = None) -> dict[str, Metric]:
+    keys = (f"{name}_mean_s", f"{name}_p50_s", f"{name}_p99_s")
+    if not values.size:
+        return dict.fromkeys(keys)
+    mean = float(np.average(values, weights=counts))
+    return dict(
+        zip(
+            keys,
+            (mean, percentile(values, 50.0, counts), percentile(values, 99.0, counts)),
+            strict=True,
+        )
+    )
+
+
+def _mean(values: NDArray[np.generic]) -> float | None:
+    return float(values.astype(np.float64).mean()) if values.size else None
+
+
+def _with_counters(
+    metrics: dict[str, Metric], counters: Mapping[str, float | int | None]
+) -> dict[str, Metric]:
+    for name in metrics.keys() & counters.keys():
+        if metrics[name] != counters[name]:
+            raise ValueError(
+                f"counter {name} is {counters[name]}, but the tables give {metrics[name]}"
+            )
+    return metrics | dict(counters)
+
+
+def _floats(frame: pd.DataFrame, column: str) -> Floats:
+    return frame[column].to_numpy(dtype=np.float64)
+
+
+def _ints(frame: pd.DataFrame, column: str) -> Ints:
+    return frame[column].to_numpy(dtype=np.int64)
+
+
+def _total(frame: pd.DataFrame, column: str) -> int:
+    return int(_ints(frame, column).sum())

@@ -1,0 +1,513 @@
+"""V1 scheduling of simulated requests: chunked prefill, admission in order, preemption.
+
+One step:   decodes grow -> prefills take chunks -> waiting requests are admitted -> time passes
+            (a failed growth preempts the youngest running request, and then none is admitted)
+
+A decoding request needs the memory only now and then: at a block or checkpoint boundary, and when
+it finishes. The scheduler keeps a calendar of those steps and leaps over the steps in between,
+which all take the same time. With `fast_forward` off every request comes up in every step and
+every refused admission is tried again; the results are the same to the nanosecond.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hsexp.config.schema import SchedulerConfig
+from hsexp.memory.hybrid import HybridMemory
+from hsexp.memory.sequence import Refusal, SequenceMemory
+from hsexp.sim.keys import KeyMaker
+from hsexp.sim.steptime import StepClock, to_ns
+from hsexp.workload.request import Request
+
+
+class NoProgress(RuntimeError):
+    """Nothing can run any more, or requests only preempt each other; the message says who."""
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class SimRequest:
+    """A request in flight. Times are nanoseconds since the start of the run."""
+
+    request: Request
+    arrival_ns: int
+    memory: SequenceMemory | None = None
+    computed: int = 0
+    """Tokens with state in memory, valid at step `anchor` while decoding."""
+    generated: int = 0
+    """Output tokens, likewise."""
+    anchor: int = 0
+    """First step of the current stretch of decoding."""
+    decoding: bool = False
+    serial: int = 0
+    """Position in the running order; grows with every admission."""
+    chunk: int = 0
+    """Prefill tokens scheduled in this step."""
+    first_scheduled_ns: int | None = None
+    first_token_ns: int | None = None
+    finish_ns: int | None = None
+    num_preemptions: int = 0
+    adopted_tokens: int = 0
+    prefill_tokens: int = 0
+    replayed_tokens: int = 0
+    refused: str | None = None
+
+    def computed_at(self, step: int) -> int:
+        """Tokens in memory before `step`."""
+        return self.computed + (step - self.anchor if self.decoding else 0)
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and output so far: what a prefill has to cover."""
+        return self.request.prompt_tokens + self.generated
+
+    @property
+    def finish_step(self) -> int:
+        """Step that generates the last token, if decoding goes on."""
+        return self.anchor + self.request.output_tokens - self.generated - 1
+
+
+@dataclass(kw_only=True, slots=True)
+class StepStretch:
+    """A run of identical steps."""
+
+    first_step: int
+    num_steps: int
+    start_ns: int
+    step_ns: int
+    decode_tokens: int
+    prefill_tokens: int
+    running: int
+    waiting: int
+
+    def continues(self, other: "StepStretch") -> bool:
+        """Whether `other` is more of the same, right behind."""
+        return (
+            self.start_ns + self.num_steps * self.step_ns == other.start_ns
+            and self.step_ns == other.step_ns
+            and self.decode_tokens == other.decode_tokens
+            and self.prefill_tokens == other.prefill_tokens
+            and self.running == other.running
+            and self.waiting == other.waiting
+        )
+
+
+@dataclass(kw_only=True, slots=True)
+class StrandedBytes:
+    """Sums behind the stranded-byte fraction (Appendix B.4), weighted by steps."""
+
+    stranded_byte_steps: int = 0
+    pool_byte_steps: int = 0
+
+    def add(self, memory: HybridMemory, num_steps: int) -> None:
+        pools = memory.pools
+        if len(pools) < 2:
+            return
+        free = [pool.num_free for pool in pools]
+        if 0 in free:
+            stranded = sum(
+                count * pool.spec.page_bytes for count, pool in zip(free, pools, strict=True)
+            )
+            self.stranded_byte_steps += stranded * num_steps
+        self.pool_byte_steps += num_steps * sum(
+            pool.spec.num_usable * pool.spec.page_bytes for pool in pools
+        )
+
+
+@dataclass(slots=True)
+class Calendar:
+    """Requests by the step at which they need attention."""
+
+    _steps: list[int] = field(default_factory=list)
+    _due: dict[int, list[tuple[int, SimRequest]]] = field(default_factory=dict)
+
+    def add(self, step: int, request: SimRequest) -> None:
+        due = self._due.get(step)
+        if due is None:
+            heapq.heappush(self._steps, step)
+            self._due[step] = [(request.serial, request)]
+        else:
+            due.append((request.serial, request))
+
+    def next_step(self) -> int | None:
+        return self._steps[0] if self._steps else None
+
+    def pop(self, step: int) -> Iterable[SimRequest]:
+        """Requests due at `step` in running order; entries of an earlier admission are stale."""
+        if not self._steps or self._steps[0] != step:
+            return ()
+        heapq.heappop(self._steps)
+        due = self._due.pop(step)
+        if len(due) > 1:
+            due.sort(key=_by_serial)
+        return [request for serial, request in due if request.serial == serial and request.decoding]
+
+
+def _by_serial(item: tuple[int, SimRequest]) -> int:
+    return item[0]
+
+
+class SimScheduler:
+    """Runs requests to completion over one memory."""
+
+    def __init__(
+        self,
+        requests: Iterable[Request],
+        memory: HybridMemory,
+        config: SchedulerConfig,
+        clock: StepClock,
+        *,
+        cap: int,
+    ) -> None:
+        self.memory = memory
+        self.config = config
+        self.clock = clock
+        self.cap = cap
+        self.requests = [SimRequest(request=r, arrival_ns=to_ns(r.arrival_s)) for r in requests]
+        self.stretches: list[StepStretch] = []
+        self.stranded = StrandedBytes()
+        self._keys = KeyMaker(
+            block_size=memory.block_size, checkpoint_grid=memory.checkpoint_grid
+        )
+        # A stable sort: requests of the same instant keep their order.
+        self._pending = deque(sorted(self.requests, key=lambda request: request.arrival_ns))
+        self._waiting: deque[SimRequest] = deque()
+        self._running: dict[int, SimRequest] = {}
+        """By serial, which is also their order."""
+        self._prefilling: dict[int, SimRequest] = {}
+        self._growth = Calendar()
+        self._finish = Calendar()
+        self._now_ns = 0
+        self._step = 0
+        self._serial = 0
+        self._preempted = False
+        """A request was preempted in the step that is being scheduled."""
+        self._blocked: tuple[SimRequest, int] | None = None
+        """The head that was refused, and the memory's supply at that time."""
+        self._steps_without_progress = 0
+        self._furthest: dict[int, int] = {}
+        """Most tokens that a preempted request ever had computed, by request id."""
+
+    def run(self) -> None:
+        """Run until every request finished or was refused.
+
+        Raises:
+            NoProgress: with the pools' state and the request that is stuck.
+        """
+        while True:
+            self._take_arrivals()
+            if not self._running and not self._waiting:
+                if not self._pending:
+                    return
+                self._now_ns = self._pending[0].arrival_ns
+                continue
+            num_steps = self._quiet_steps()
+            if num_steps:
+                self._pass_time(num_steps, prefill_tokens=0)
+                self._finish_due()
+                continue
+            self._schedule_step()
+
+    # -- one step ----------------------------------------------------------------------------
+
+    def _schedule_step(self) -> None:
+        self.memory.step = self._step
+        self._preempted = False
+        for request in self._growth.pop(self._step):
+            if request.decoding:  # else preempted in this very step
+                self._grow_decode(request)
+        prefill_tokens = self._schedule_prefills()
+        if not self._preempted:
+            prefill_tokens += self._admit(prefill_tokens)
+        if not prefill_tokens and len(self._running) == len(self._prefilling):
+            self._report_idle_step()
+            if not self._running:
+                return
+        self._pass_time(1, prefill_tokens=prefill_tokens)
+        self._end_prefills()
+        self._finish_due()
+
+    def _grow_decode(self, request: SimRequest) -> None:
+        computed = request.computed_at(self._step)
+        if self._grow(request, computed, computed + 1):
+            self._plan_growth(request, self._step + 1)
+
+    def _schedule_prefills(self) -> int:
+        """Give the prefilling requests their chunks, in running order. Returns their tokens."""
+        scheduled: list[SimRequest] = []
+        for request in list(self._prefilling.values()):
+            if request.serial not in self._prefilling:
+                continue
+            left = self._token_budget_left(sum(other.chunk for other in scheduled))
+            chunk = self._aligned_chunk(request.computed, request.num_tokens, left)
+            if chunk and self._grow(request, request.computed, request.computed + chunk):
+                request.chunk = chunk
+                scheduled.append(request)
+        return sum(request.chunk for request in scheduled)
+
+    def _admit(self, prefill_tokens: int) -> int:
+        """Admit waiting requests in order until one is refused. Returns their prefill tokens."""
+        admitted_tokens = 0
+        while self._waiting and len(self._running) < self.cap:
+            head = self._waiting[0]
+            left = self._token_budget_left(prefill_tokens + admitted_tokens)
+            if left <= 0 or self._still_refused(head):
+                break
+            chunk = self._try_admit(head, left)
+            if not chunk:
+                break
+            admitted_tokens += chunk
+        return admitted_tokens
+
+    def _try_admit(self, head: SimRequest, left: int) -> int:
+        """Admit the head of the queue if it fits. Returns its first chunk, 0 if it stays."""
+        memory = self.memory
+        sequence = self._sequence(head)
+        hit = memory.lookup(sequence, head.num_tokens)
+        if not hit.ready:
+            return 0
+        chunk = self._aligned_chunk(hit.tokens, head.num_tokens, left)
+        if not chunk:
+            return 0
+        nothing_runs = not self._running
+        refusal = memory.refusal(sequence, hit, head.num_tokens, nothing_runs=nothing_runs)
+        if refusal is not None:
+            if not nothing_runs:
+                self._blocked = (head, memory.supply)
+                return 0
+            if not memory.pinning.num_pins:
+                raise NoProgress(self._report(head, refusal))
+            memory.unpin_all()
+            return self._try_admit(head, left)
+        memory.admit(sequence, hit)
+        if not memory.extend(sequence, hit.tokens, hit.tokens + chunk):
+            # Admission counted less than the chunk needs: everything taken goes back.
+            memory.release(sequence, hit.tokens)
+            self._blocked = (head, memory.supply)
+            return 0
+        self._waiting.popleft()
+        self._start(head, hit.tokens, chunk)
+        return chunk
+
+    def _start(self, request: SimRequest, adopted_tokens: int, chunk: int) -> None:
+        self._serial += 1
+        request.serial = self._serial
+        request.computed = adopted_tokens
+        request.chunk = chunk
+        if request.first_scheduled_ns is None:
+            request.first_scheduled_ns = self._now_ns
+            request.adopted_tokens = adopted_tokens
+        self._running[request.serial] = request
+        self._prefilling[request.serial] = request
+
+    def _grow(self, request: SimRequest, computed: int, end: int) -> bool:
+        """Extend the request's memory, preempting the youngest while there is no room."""
+        sequence = request.memory
+        assert sequence is not None
+        while not self.memory.extend(sequence, computed, end):
+            victim = self._running.popitem()[1]
+            self._preempt(victim)
+            if victim is request:
+                return False
+        return True
+
+    def _preempt(self, victim: SimRequest) -> None:
+        assert victim.memory is not None
+        computed = victim.computed_at(self._step)
+        self.memory.preempt(victim.memory, computed)
+        victim.generated = self._generated_at(victim, self._step)
+        request_id = victim.request.request_id
+        if computed > self._furthest.get(request_id, 0):
+            self._furthest[request_id] = computed
+            self._steps_without_progress = 0
+        self._prefilling.pop(victim.serial, None)
+        victim.decoding = False
+        victim.computed = 0
+        victim.chunk = 0
+        victim.num_preemptions += 1
+        self._waiting.appendleft(victim)
+        self._preempted = True
+        self._blocked = None
+        self._steps_without_progress += 1
+        if self._steps_without_progress > self.config.stall_steps:
+            raise NoProgress(self._report(victim, None))
+
+    @staticmethod
+    def _generated_at(request: SimRequest, step: int) -> int:
+        return request.generated + (step - request.anchor if request.decoding else 0)
+
+    # -- after the step ----------------------------------------------------------------------
+
+    def _pass_time(self, num_steps: int, *, prefill_tokens: int) -> None:
+        decode_tokens = len(self._running) - len(self._prefilling)
+        step_ns = self.clock.step_ns(decode_tokens, prefill_tokens)
+        stretch = StepStretch(
+            first_step=self._step,
+            num_steps=num_steps,
+            start_ns=self._now_ns,
+            step_ns=step_ns,
+            decode_tokens=decode_tokens,
+            prefill_tokens=prefill_tokens,
+            running=len(self._running),
+            waiting=len(self._waiting),
+        )
+        if self.stretches and self.stretches[-1].continues(stretch):
+            self.stretches[-1].num_steps += num_steps
+        else:
+            self.stretches.append(stretch)
+        self.stranded.add(self.memory, num_steps)
+        self._now_ns += num_steps * step_ns
+        self._step += num_steps
+
+    def _end_prefills(self) -> None:
+        """Count the chunks of the step that just ended; the last one yields a token."""
+        for request in list(self._prefilling.values()):
+            chunk = request.chunk
+            if not chunk:
+                continue
+            request.chunk = 0
+            request.computed += chunk
+            if request.num_preemptions:
+                request.replayed_tokens += chunk
+            else:
+                request.prefill_tokens += chunk
+            if request.computed == request.num_tokens:
+                self._start_decoding(request)
+
+    def _start_decoding(self, request: SimRequest) -> None:
+        del self._prefilling[request.serial]
+        request.generated += 1
+        request.anchor = self._step
+        request.decoding = True
+        if request.first_token_ns is None:
+            request.first_token_ns = self._now_ns
+        # A request whose last token this was finishes with the step that just ended.
+        self._finish.add(request.finish_step, request)
+        if request.finish_step >= self._step:
+            self._plan_growth(request, self._step)
+
+    def _finish_due(self) -> None:
+        """Finish the requests whose last token came with the step that just ended."""
+        for request in self._finish.pop(self._step - 1):
+            assert request.memory is not None
+            self.memory.release(request.memory, request.computed_at(self._step))
+            request.memory = None
+            request.generated = request.request.output_tokens
+            request.decoding = False
+            request.finish_ns = self._now_ns
+            del self._running[request.serial]
+            self._steps_without_progress = 0
+
+    # -- leaping -----------------------------------------------------------------------------
+
+    def _plan_growth(self, request: SimRequest, step: int) -> None:
+        """Enter the next step, from `step` on, at which this decode needs the memory."""
+        if not self.config.fast_forward:
+            self._growth.add(step, request)
+            return
+        sequence = request.memory
+        assert sequence is not None
+        if sequence.superseded is not None:
+            self._growth.add(step, request)
+            return
+        computed = request.computed_at(step)
+        grid = self.memory.checkpoint_grid
+        wait = min(
+            -computed % self.memory.block_size,  # a new block
+            -computed % grid,  # a new state
+            -(computed + 1) % grid,  # a state to publish
+        )
+        if step + wait <= request.finish_step:
+            self._growth.add(step + wait, request)
+
+    def _quiet_steps(self) -> int:
+        """How many steps from now on nothing but decoding can happen in; 0 schedules a step."""
+        if self._prefilling or not self._running or not self.config.fast_forward:
+            return 0
+        if self._waiting and len(self._running) < self.cap:
+            left = self._token_budget_left(0)
+            if left > 0 and not self._still_refused(self._waiting[0]):
+                return 0
+        quiet: int | None = None
+        growth = self._growth.next_step()
+        if growth is not None:
+            quiet = growth - self._step
+        finish = self._finish.next_step()
+        assert finish is not None, "every decoding request has a last step"
+        until_finish = finish + 1 - self._step
+        quiet = until_finish if quiet is None else min(quiet, until_finish)
+        if self._pending and quiet:
+            step_ns = self.clock.step_ns(len(self._running), 0)
+            until_arrival = -(-(self._pending[0].arrival_ns - self._now_ns) // step_ns)
+            quiet = min(quiet, until_arrival)
+        return quiet
+
+    def _still_refused(self, head: SimRequest) -> bool:
+        return (
+            self.config.fast_forward
+            and self._blocked is not None
+            and self._blocked[0] is head
+            and self._blocked[1] == self.memory.supply
+        )
+
+    # -- details -----------------------------------------------------------------------------
+
+    def _take_arrivals(self) -> None:
+        while self._pending and self._pending[0].arrival_ns <= self._now_ns:
+            arrived = self._pending.popleft()
+            request = arrived.request
+            num_tokens = request.prompt_tokens + request.output_tokens - 1
+            arrived.refused = self.memory.never_fits(request.prompt_tokens, num_tokens)
+            if arrived.refused is None:
+                self._waiting.append(arrived)
+
+    def _sequence(self, arrived: SimRequest) -> SequenceMemory:
+        """Made when a request first comes up, so that a long queue holds no keys."""
+        if arrived.memory is None:
+            arrived.memory = SequenceMemory(
+                request_id=arrived.request.request_id,
+                keys=self._keys.keys(arrived.request),
+                num_prompt_tokens=arrived.request.prompt_tokens,
+            )
+        return arrived.memory
+
+    def _token_budget_left(self, prefill_tokens: int) -> int:
+        decodes = len(self._running) - len(self._prefilling)
+        return self.config.token_budget - decodes - prefill_tokens
+
+    def _aligned_chunk(self, computed: int, num_tokens: int, left: int) -> int:
+        """Tokens of the next chunk: it ends on the checkpoint grid, or with the prompt.
+
+        Off the grid it stops at the next boundary; it never runs over the last boundary that can
+        be cached.
+        """
+        grid = self.memory.checkpoint_grid
+        end = min(computed + left, num_tokens)
+        last_boundary = num_tokens // grid * grid
+        if computed >= last_boundary:
+            return max(end - computed, 0)
+        if computed % grid:
+            boundary = (computed // grid + 1) * grid
+            return min(end, boundary) - computed
+        return max(min(end // grid * grid, last_boundary) - computed, 0)
+
+    def _report_idle_step(self) -> None:
+        """A step without a token: fine once (all were preempted), an error if it repeats."""
+        self._steps_without_progress += 1
+        if self._steps_without_progress > self.config.stall_steps:
+            raise NoProgress(self._report(self._waiting[0] if self._waiting else None, None))
+
+    def _report(self, stuck: SimRequest | None, refusal: Refusal | None) -> str:
+        lines = [
+            f"no progress at step {self._step}, {self._now_ns / 1e9:.3f} s: "
+            f"{len(self._running)} running, {len(self._waiting)} waiting"
+        ]
+        if stuck is not None:
+            lines.append(
+                f"stuck: request {stuck.request.request_id} with {stuck.num_tokens} tokens, "
+                f"{stuck.num_preemptions} preemptions"
+            )
+        if refusal is not None:
+            lines.append(str(refusal))
+        return "\n".join([*lines, self.memory.describe()])

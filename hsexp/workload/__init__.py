@@ -1,0 +1,31 @@
+"""Workloads: the requests of one seed, generated or read from a trace, equal for every arm."""
+
+from hsexp.config.schema import ArrivalsConfig, SyntheticWorkload, TraceWorkload, WorkloadConfig
+from hsexp.workload.isolation import isolate
+from hsexp.workload.request import Request, Segment, Workload
+from hsexp.workload.synthetic import generate
+from hsexp.workload.traces import TraceError, load_trace
+
+__all__ = [
+    "Request",
+    "Segment",
+    "TraceError",
+    "Workload",
+    "build",
+    "generate",
+    "isolate",
+    "load_trace",
+]
+
+
+def build(workload: WorkloadConfig, arrivals: ArrivalsConfig, seed: int) -> Workload:
+    """The requests of one seed. Equal arguments (and an unchanged trace) give an equal digest.
+
+    Raises:
+        TraceError: a trace that cannot be read; names file, line and reason.
+    """
+    match workload:
+        case SyntheticWorkload():
+            return generate(workload, arrivals, seed)
+        case TraceWorkload():
+            return load_trace(workload, arrivals, seed)
