@@ -50,7 +50,7 @@ def content_digest(data: object) -> str:
 
 
 def content_key(data: object) -> str:
-    """The first 16 hex digits of `content_digest`: short enough to read, long enough to be unique."""
+    """The first 16 hex digits of `content_digest`: readable, and unique among any cells."""
     return content_digest(data)[:KEY_DIGITS]
 
 

@@ -1,9 +1,9 @@
 """One try of a cell, as the ledger keeps it: what ran, how it ended, what it measured."""
 
 import math
-from numbers import Integral
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from numbers import Integral
 from typing import Any, Literal
 
 from hsexp.ledger.provenance import Provenance
@@ -106,9 +106,9 @@ class Attempt:
                 "device": engine and engine.device,
                 "time_model": engine and engine.time_model,
                 "data_kind": engine and engine.data_kind,
-                "engine_facts": engine and canonical_json(engine.observed),
-                "versions": canonical_json(self.provenance.versions),
-                "host": canonical_json(asdict(self.provenance.host)),
+                "engine_facts": engine and dict(engine.observed),
+                "versions": self.provenance.versions,
+                "host": asdict(self.provenance.host),
                 "started_at": self.started_at,
                 "wall_s": self.wall_s,
                 "traceback": self.traceback,

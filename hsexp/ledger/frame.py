@@ -1,7 +1,7 @@
 """The attempts as a table: identity, axes, outcome, metrics and provenance as columns."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -9,14 +9,15 @@ import pandas as pd
 from hsexp.ledger.attempt import IDENTITY_COLUMNS, PROVENANCE_COLUMNS
 from hsexp.ledger.history import History
 from hsexp.ledger.journal import LedgerError
+from hsexp.plan import canonical_json
 
 COMPARABLE_COLUMNS = ("engine", "device", "time_model")
 """Rows that differ in one of these never stand in one analysis."""
 
 
-def attempt_frame(history: History) -> pd.DataFrame:
-    """One row an attempt, in order of recording. Unknown numbers are NaN, unknown texts NA."""
-    rows, ids = list(history.rows.values()), list(history.rows)
+def attempt_frame(history: History, ids: Sequence[str]) -> pd.DataFrame:
+    """One row for each of the attempts. Unknown numbers are NaN, unknown texts NA."""
+    rows = [history.rows[attempt_id] for attempt_id in ids]
     columns: dict[str, pd.Series[Any]] = {}
     for name in IDENTITY_COLUMNS:
         columns[name] = _texts(row[name] for row in rows)
@@ -30,8 +31,8 @@ def attempt_frame(history: History) -> pd.DataFrame:
     for name in _union(row["metrics"] for row in rows):
         columns[name] = _numbers(row["metrics"].get(name) for row in rows)
     for name in PROVENANCE_COLUMNS:
-        values = (row["provenance"][name] for row in rows)
-        columns[name] = _numbers(values) if name == "wall_s" else _texts(values)
+        values = [row["provenance"][name] for row in rows]
+        columns[name] = _numbers(values) if name == "wall_s" else _texts(map(_text, values))
     return pd.DataFrame(columns)
 
 
@@ -54,6 +55,11 @@ def require_comparable(frame: pd.DataFrame, *, source: str) -> None:
 def _union(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
     """All keys in the order they were first seen."""
     return list(dict.fromkeys(key for mapping in mappings for key in mapping))
+
+
+def _text(value: object) -> str | None:
+    """Nested provenance is JSON in its column."""
+    return value if value is None or isinstance(value, str) else canonical_json(value)
 
 
 def _texts(values: Iterable[str | None]) -> "pd.Series[Any]":

@@ -234,7 +234,8 @@ class Ledger:
 
         Unknown metrics are NaN, unknown texts NA.
         """
-        return attempt_frame(self._current())
+        history = self._current()
+        return attempt_frame(history, list(history.rows))
 
     def frame(self) -> pd.DataFrame:
         """The rows an analysis uses: one adopted ok row a cell, whatever order they ran in.
@@ -242,9 +243,8 @@ class Ledger:
         Raises:
             LedgerError: the rows come from more than one engine, device or time model.
         """
-        attempts = self.attempts()
-        frame = attempts[attempts["adopted"]].sort_values("cell_id", ignore_index=True)
-        assert frame["cell_id"].is_unique
+        history = self._current()
+        frame = attempt_frame(history, [history.adopted[key] for key in sorted(history.adopted)])
         require_comparable(frame, source=str(self.path))
         return frame
 

@@ -1,4 +1,4 @@
-"""Per-request and per-step tables as Parquet bytes, so that a worker can encode what it measured."""
+"""Per-request and per-step tables as Parquet bytes: a worker can encode what it measured."""
 
 from pathlib import Path
 from typing import NewType

@@ -477,20 +477,21 @@ class SimScheduler:
         return self.config.token_budget - decodes - prefill_tokens
 
     def _aligned_chunk(self, computed: int, num_tokens: int, left: int) -> int:
-        """Tokens of the next chunk: it ends on the checkpoint grid, or with the prompt.
+        """Tokens of the next chunk; 0 when what is left of the budget reaches no boundary.
 
-        Off the grid it stops at the next boundary; it never runs over the last boundary that can
-        be cached.
+        A chunk ends on the checkpoint grid or with the prompt. It stops at the last boundary that
+        can be cached, and, should it start off the grid, at the next one.
         """
         grid = self.memory.checkpoint_grid
         end = min(computed + left, num_tokens)
-        last_boundary = num_tokens // grid * grid
-        if computed >= last_boundary:
-            return max(end - computed, 0)
         if computed % grid:
-            boundary = (computed // grid + 1) * grid
-            return min(end, boundary) - computed
-        return max(min(end // grid * grid, last_boundary) - computed, 0)
+            return max(min(end, (computed // grid + 1) * grid) - computed, 0)
+        last_boundary = num_tokens // grid * grid
+        if computed < last_boundary:
+            end = min(end, last_boundary)
+        if end < num_tokens:
+            end = end // grid * grid
+        return max(end - computed, 0)
 
     def _report_idle_step(self) -> None:
         """A step without a token: fine once (all were preempted), an error if it repeats."""

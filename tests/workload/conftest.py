@@ -9,11 +9,9 @@ import pytest
 from hsexp.config.schema import PoissonArrivals, TraceWorkload
 from hsexp.workload import Workload, load_trace
 
-TraceLoader = Callable[..., Workload]
-
 
 @pytest.fixture
-def load(tmp_path: Path) -> TraceLoader:
+def load(tmp_path: Path) -> Callable[..., Workload]:
     """Write a text to a file of that name and load it; None loads what is not there."""
 
     def load_text(

@@ -137,7 +137,7 @@ def test_every_cut_of_the_list_is_refused(load: TraceLoader) -> None:
     for length in range(1, len(whole)):
         with pytest.raises(TraceError, match="broken or cut JSON") as refusal:
             load("s.json", whole[:length])
-        assert refusal.value.line == whole[:length].count("\n") + 1 or "string" in str(refusal)
+        assert refusal.value.line == whole[:length].count("\n") + 1
 
 
 @pytest.mark.parametrize(

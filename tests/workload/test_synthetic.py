@@ -1,5 +1,6 @@
 """The seeded generator against its stated laws, by hand and in large samples."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -197,7 +198,7 @@ def test_lengths_arrivals_and_contexts_do_not_depend_on_sharing() -> None:
 
 def test_who_shares_at_a_fraction_also_shares_at_every_larger_one() -> None:
     sets = [sharers(draw(sharing=q)) for q in (0.1, 0.3, 0.5, 0.9)]
-    for smaller, larger in zip(sets, sets[1:], strict=False):
+    for smaller, larger in pairwise(sets):
         assert smaller < larger
 
 

@@ -86,8 +86,11 @@ def test_arrivals_take_the_rate_of_the_campaign() -> None:
     assert bursty == BurstArrivals(kind="burst", rate_per_s=1.7, on_s=5.0, off_s=15.0)
 
 
-@pytest.mark.parametrize("kind", ["poisson", "burst"])
-def test_arrivals_without_a_rate_are_refused(kind: str) -> None:
-    parser = {"poisson": PoissonArrivals, "burst": BurstArrivals}[kind]
+@pytest.mark.parametrize(
+    ("kind", "parser"), [("poisson", PoissonArrivals), ("burst", BurstArrivals)]
+)
+def test_arrivals_without_a_rate_are_refused(
+    kind: str, parser: type[PoissonArrivals] | type[BurstArrivals]
+) -> None:
     with pytest.raises(ConfigError, match=r"arrivals\.rate_per_s .* got None"):
         parser.parse(group(f"arrivals={kind}"), path="arrivals")

@@ -1,0 +1,168 @@
+"""Families of tests, declared as data in conf/analysis: which arms are compared, and where."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from hsexp.config.base import Config
+from hsexp.config.schema import Fraction, Name, OpenFraction, Seed
+
+Axis = str | float | int
+
+
+class Arm(Config):
+    """A setting of some axes; the ledger's columns carry the same names."""
+
+    organization: Name | None = None
+    budget: Name | None = None
+    rate_per_s: PositiveFloat | None = None
+    cap: PositiveInt | None = None
+    sharing: Fraction | None = None
+    headroom: OpenFraction | None = None
+    retention: Name | None = None
+    pinning: Name | None = None
+    isolation: Name | None = None
+
+    @property
+    def axes(self) -> dict[str, Axis]:
+        """The axes that are set."""
+        return {name: value for name, value in self if value is not None}
+
+    @property
+    def label(self) -> str:
+        """Organization with its headroom, as the paper writes arms: D0(0.10)."""
+        headroom = "" if self.headroom is None else f"({self.headroom:.2f})"
+        return f"{self.organization_label}{headroom}"
+
+    @property
+    def organization_label(self) -> str:
+        """Upper case, as in the paper."""
+        return (self.organization or "").upper()
+
+    def at(self, place: "Arm") -> "Arm":
+        """This arm at a place: the axes of both."""
+        return Arm(**{**place.axes, **self.axes})
+
+
+class Contrast(Config):
+    """Numerator over denominator, paired by seed."""
+
+    id: Name
+    numerator: Arm
+    denominator: Arm
+    at: Arm
+    """What both arms share."""
+
+    @model_validator(mode="after")
+    def _place_is_not_varied(self) -> "Contrast":
+        varied = self.numerator.axes.keys() | self.denominator.axes.keys()
+        if both := sorted(varied & self.at.axes.keys()):
+            raise ValueError(f"contrast {self.id} sets {', '.join(both)} in an arm and in `at`")
+        return self
+
+    @property
+    def is_self_comparison(self) -> bool:
+        """Both arms are the same cell, so that p = 1."""
+        return self.numerator == self.denominator
+
+    @property
+    def label(self) -> str:
+        place = " ".join(str(value) for value in self.at.axes.values())
+        return f"{self.numerator.label}/{self.denominator.label} @ {place}"
+
+
+class Interaction(Config):
+    """Difference of two contrasts' log ratios, paired by seed."""
+
+    id: Name
+    minuend: Name
+    subtrahend: Name
+    definition: Literal["published", "inferred"]
+    """Whether the paper spells the contrast out."""
+    published_as: str | None = None
+    """Its entry among the published text facts (`ledgers/paper/text.csv`)."""
+
+
+class Family(Config):
+    """Tests whose decisions are adjusted together."""
+
+    name: Name
+    source: str
+    alpha: Annotated[float, Field(gt=0.0, lt=1.0)]
+    contrasts: tuple[Contrast, ...]
+    interactions: tuple[Interaction, ...]
+
+    @model_validator(mode="after")
+    def _names_are_unique_and_known(self) -> "Family":
+        ids = [contrast.id for contrast in self.contrasts]
+        every = ids + [interaction.id for interaction in self.interactions]
+        if twice := {name for name in every if every.count(name) > 1}:
+            raise ValueError(f"family {self.name} declares {', '.join(sorted(twice))} twice")
+        for interaction in self.interactions:
+            for part in (interaction.minuend, interaction.subtrahend):
+                if part not in ids:
+                    raise ValueError(f"interaction {interaction.id} needs contrast {part}")
+        return self
+
+    @property
+    def size(self) -> int:
+        """Number of tests that Holm adjusts for."""
+        return len(self.contrasts) + len(self.interactions)
+
+
+class Design(Config):
+    """The cells that a campaign's tables need: a full factorial at one place."""
+
+    at: Arm
+    """What all cells share."""
+    organization: tuple[Name, ...]
+    budget: tuple[Name, ...]
+    headroom: tuple[OpenFraction, ...]
+    seeds: tuple[Seed, ...]
+
+    @property
+    def axes(self) -> dict[str, tuple[Axis, ...]]:
+        """Every value that a run of the design may have, by axis; seeds are left open."""
+        fixed = {name: (value,) for name, value in self.at.axes.items()}
+        swept = {"organization": self.organization, "budget": self.budget}
+        return {**fixed, **swept, "headroom": self.headroom}
+
+    def arms(self) -> list[Arm]:
+        """Every cell but for its seed, budget first, as the paper's tables run."""
+        return [
+            Arm(organization=organization, budget=budget, headroom=headroom)
+            for budget in self.budget
+            for organization in self.organization
+            for headroom in self.headroom
+        ]
+
+
+class BootstrapConfig(Config):
+    """Seed-level percentile bootstrap of a mean."""
+
+    level: Annotated[float, Field(gt=0.0, lt=1.0)]
+    resamples: PositiveInt
+    seed: Seed
+
+
+class SignFlipConfig(Config):
+    """Exact up to `max_exact` seeds, then random assignments."""
+
+    max_exact: Annotated[int, Field(ge=1, le=40)]
+    resamples: PositiveInt
+    seed: Seed
+
+
+class AnalysisConfig(Config):
+    """What one campaign's ledger is turned into."""
+
+    campaign: Name
+    title: str
+    tables: tuple[Name, ...]
+    figures: tuple[Name, ...]
+    design: Design
+    preselected: dict[Name, dict[Name, Arm]]
+    """Budget, organization: the setting chosen before the confirmation."""
+    family: Family
+    interval: BootstrapConfig
+    sign_flip: SignFlipConfig

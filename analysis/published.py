@@ -1,0 +1,62 @@
+"""The published values (ledgers/paper): the only place where the project knows them."""
+
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.errors import AnalysisError
+
+FOLDER = Path(__file__).parents[1] / "ledgers" / "paper"
+
+
+@cache
+def published(table: str) -> pd.DataFrame:
+    """The tidy lines of one table or figure: table, row, column, value, unit, source[, note].
+
+    `value` is text as printed. Names as in the paper: "B-8", "1", "figure-6"; "text" holds the
+    running text.
+
+    Raises:
+        AnalysisError: there is no such table.
+    """
+    path = FOLDER / f"{table}.csv"
+    if not path.is_file():
+        raise AnalysisError(f"no published table {table}; there are {', '.join(names())}")
+    return pd.read_csv(path, dtype=str, keep_default_na=False)
+
+
+def names() -> list[str]:
+    """All tables, in the order of the paper."""
+    stems = [path.stem for path in FOLDER.glob("*.csv")]
+    return sorted(stems, key=lambda stem: (len(stem.partition("-")[0]), _by_number(stem)))
+
+
+def published_table(table: str) -> pd.DataFrame:
+    """One line a row of the printed table, numeric columns as numbers; absent cells are NaN."""
+    tidy = published(table)
+    wide = tidy.pivot(index="row", columns="column", values="value")
+    wide = wide.loc[tidy["row"].drop_duplicates(), tidy["column"].drop_duplicates()]
+    for column in wide:
+        numbers = pd.to_numeric(wide[column], errors="coerce")
+        if (numbers.isna() == wide[column].isna()).all():
+            wide[column] = numbers
+    return wide.rename_axis(index=None, columns=None)
+
+
+def published_value(table: str, row: str, column: str) -> float:
+    """One number.
+
+    Raises:
+        AnalysisError: the paper does not give it, or gives it in two units.
+    """
+    tidy = published(table)
+    found = tidy.loc[(tidy["row"] == row) & (tidy["column"] == column), "value"]
+    if len(found) != 1:
+        raise AnalysisError(f"table {table} has {len(found)} values for {row}, {column}")
+    return float(found.iloc[0])
+
+
+def _by_number(stem: str) -> tuple[str, int]:
+    letter, _, number = stem.rpartition("-")
+    return (letter, int(number)) if number.isdigit() else (stem, 0)

@@ -1,0 +1,166 @@
+"""The runs an analysis may use: the adopted attempts of one design, from one engine."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from analysis.effects import Pairs, pair_up
+from analysis.errors import AnalysisError
+from analysis.families import Arm, Design
+
+ORIGIN = ("data_kind", "engine", "device", "time_model")
+"""What produced a row; an analysis has one value of each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where the numbers of a table or figure come from."""
+
+    data_kind: str
+    """"simulated" or "measured"."""
+    engine: str
+    device: str
+    time_model: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.data_kind} (engine {self.engine}, device {self.device}, "
+            f"time model {self.time_model})"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """Adopted runs of a design, and the attempts that explain what is missing."""
+
+    adopted: pd.DataFrame
+    attempts: pd.DataFrame
+    seeds: tuple[int, ...]
+    """The seeds that every cell needs, ascending."""
+    origin: Origin
+    notes: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def select(
+        cls,
+        attempts: pd.DataFrame,
+        *,
+        campaign: str,
+        design: Design,
+        seeds: Sequence[int] | None = None,
+    ) -> "Runs":
+        """The runs of a design from a ledger's attempts.
+
+        Args:
+            attempts: `Ledger.attempts()`, one row an attempt.
+            seeds: the seeds that every cell needs; None takes the design's and any other the ledger
+                has for it.
+
+        Raises:
+            AnalysisError: no run of the design, or runs of two engines, devices or time models.
+        """
+        of_design = attempts[attempts["campaign"] == campaign]
+        for axis, values in design.axes.items():
+            of_design = of_design[of_design[axis].isin(values)]
+        wanted = sorted({*design.seeds, *of_design["seed"].tolist()} if seeds is None else seeds)
+        of_design = of_design[of_design["seed"].isin(wanted)]
+        adopted = of_design[of_design["adopted"].astype(bool) & (of_design["status"] == "ok")]
+        if adopted.empty:
+            raise AnalysisError(
+                f"the ledger has no adopted run of campaign {campaign} for seeds {spell(wanted)}"
+            )
+        origin = Origin(**{name: _only_value(adopted, name) for name in ORIGIN})
+        num_others = len(attempts) - len(of_design)
+        notes = (f"{num_others} attempts outside the design left out",) if num_others else ()
+        return cls(
+            adopted=adopted, attempts=of_design, seeds=tuple(wanted), origin=origin, notes=notes
+        )
+
+    def values(self, arm: Arm, metric: str) -> pd.Series:
+        """One metric by seed; a missing run is NaN.
+
+        Raises:
+            AnalysisError: two runs of one seed fit the arm, or the ledger lacks the metric.
+        """
+        rows = self._of(arm)
+        if metric not in rows:
+            raise AnalysisError(f"the ledger has no metric {metric}")
+        return rows.set_index("seed")[metric].reindex(self.seeds).astype(np.float64)
+
+    def pairs(self, numerator: Arm, denominator: Arm, metric: str) -> Pairs:
+        """Two arms paired by seed.
+
+        Raises:
+            AnalysisError: a seed's two runs served different requests.
+        """
+        self._require_same_requests(numerator, denominator)
+        return pair_up(self.values(numerator, metric), self.values(denominator, metric))
+
+    def missing(self, arms: Iterable[Arm]) -> list[str]:
+        """Every cell without an adopted run, and why."""
+        return [
+            f"{arm.label} {arm.budget} seed {seed}: {self._why_missing(arm, seed)}"
+            for arm in arms
+            for seed in self.missing_seeds(arm)
+        ]
+
+    def missing_seeds(self, arm: Arm) -> list[int]:
+        """Seeds without an adopted run of the arm."""
+        return sorted(set(self.seeds) - set(self._of(arm)["seed"]))
+
+    def _of(self, arm: Arm) -> pd.DataFrame:
+        rows = _matching(self.adopted, arm)
+        twice = rows[rows["seed"].duplicated(keep=False)]
+        if len(twice):
+            axes = [name for name in Arm.model_fields if twice[name].nunique(dropna=False) > 1]
+            raise AnalysisError(
+                f"seed {twice['seed'].iloc[0]} has two runs for {arm.axes}; they differ in "
+                f"{', '.join(axes) or 'no axis'}"
+            )
+        return rows
+
+    def _why_missing(self, arm: Arm, seed: int) -> str:
+        tries = _matching(self.attempts, arm)
+        tries = tries[tries["seed"] == seed]
+        if tries.empty:
+            return "not run"
+        last = tries.iloc[-1]
+        if last["status"] != "ok":
+            return f"failed ({last['reason']})"
+        return f"excluded ({last.get('exclusion_reason')})"
+
+    def _require_same_requests(self, numerator: Arm, denominator: Arm) -> None:
+        digests = [
+            self._of(arm).set_index("seed")["workload_digest"] for arm in (numerator, denominator)
+        ]
+        both = pd.concat(digests, axis=1, keys=("numerator", "denominator")).dropna()
+        differing = both.index[both["numerator"] != both["denominator"]]
+        if len(differing):
+            raise AnalysisError(
+                f"seed {differing[0]}: {numerator.axes} and {denominator.axes} served different "
+                "requests (workload digests differ), so they are no pair"
+            )
+
+
+def spell(seeds: Sequence[int]) -> str:
+    """A run of consecutive seeds as first-last, others listed."""
+    if len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1:
+        return f"{seeds[0]}-{seeds[-1]}"
+    return ", ".join(map(str, seeds))
+
+
+def _matching(frame: pd.DataFrame, arm: Arm) -> pd.DataFrame:
+    for axis, value in arm.axes.items():
+        frame = frame[frame[axis] == value]
+    return frame
+
+
+def _only_value(frame: pd.DataFrame, name: str) -> str:
+    values = sorted(frame[name].astype(str).unique())
+    if len(values) > 1:
+        raise AnalysisError(
+            f"the ledger mixes rows of {name} {' and '.join(values)}; analyse them apart"
+        )
+    return values[0]

@@ -1,0 +1,280 @@
+"""Table B-7: the family of seventeen confirmation contrasts, each beside the published decision."""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pandas as pd
+
+from analysis.effects import Pairs, differences, log_ratios, relative_changes
+from analysis.families import AnalysisConfig, Contrast, Interaction
+from analysis.holm import holm
+from analysis.intervals import Interval, bootstrap_mean
+from analysis.published import published_table, published_value
+from analysis.runs import Runs, spell
+from analysis.signflip import SignFlip, sign_flip_test
+from analysis.tables.table import Column, Table
+
+METRIC = "throughput_tok_per_s"
+
+_NULLABLE = {
+    "num_extreme": "Int64",
+    "num_assignments": "Int64",
+    "reject": "boolean",
+    "reject_published": "boolean",
+    "reject_agrees": "boolean",
+}
+"""Columns that may be unknown and are not floats."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Test:
+    """One test of the family; None where its pairs are incomplete."""
+
+    id: str
+    contrast: str
+    unit: str
+    """% for a contrast, pp for an interaction."""
+    definition: str
+    n: int
+    mean_change: float | None
+    """Mean seedwise change, in `unit`."""
+    interval: Interval | None
+    sign_flip: SignFlip | None
+    """On log ratios, or on their differences."""
+    missing: tuple[str, ...]
+
+
+def table(runs: Runs, config: AnalysisConfig) -> Table:
+    """The whole family from a ledger (Appendix B.12, Table B-7)."""
+    tests = family_tests(runs, config)
+    adjusted = holm([np.nan if t.sign_flip is None else t.sign_flip.p_value for t in tests])
+    rows = pd.DataFrame(
+        [_row(test, p, config) for test, p in zip(tests, adjusted, strict=True)]
+    ).astype(_NULLABLE)
+    return Table(
+        name="B-7",
+        title=f"Admission confirmation: {config.family.size} contrasts on seeds "
+        f"{spell(runs.seeds)}, beside the published ones",
+        rows=rows,
+        views=(
+            (
+                Column(heading="contrast", templates=("{id}",)),
+                Column(heading="n", templates=("{n}",)),
+                Column(group="mean change", heading="here", templates=("{mean_change:+.2f}",)),
+                Column(
+                    group="mean change",
+                    heading="paper",
+                    templates=("{mean_change_published:+.2f}",),
+                ),
+                Column(
+                    group="mean change", heading="diff", templates=("{mean_change_difference:+.2f}",)
+                ),
+                Column(
+                    group=f"{100 * config.interval.level:.0f} % interval",
+                    heading="here",
+                    templates=("[{ci_low:+.2f}, {ci_high:+.2f}]",),
+                ),
+                Column(
+                    group=f"{100 * config.interval.level:.0f} % interval",
+                    heading="paper",
+                    templates=("[{ci_low_published:+.2f}, {ci_high_published:+.2f}]",),
+                ),
+            ),
+            (
+                Column(heading="contrast", templates=("{id}",)),
+                Column(heading="arms", templates=("{contrast}",)),
+                Column(heading="raw p", templates=("{raw_p:.5f}",)),
+                Column(group="Holm p", heading="here", templates=("{holm_p:.5f}",)),
+                Column(group="Holm p", heading="paper", templates=("{holm_p_published:.5f}",)),
+                Column(group="reject", heading="here", templates=("{reject}",)),
+                Column(group="reject", heading="paper", templates=("{reject_published}",)),
+            ),
+        ),
+        origin=runs.origin,
+        notes=_notes(tests, runs, config),
+        missing=tuple(dict.fromkeys(cell for test in tests for cell in test.missing)),
+    )
+
+
+def family_tests(runs: Runs, config: AnalysisConfig) -> list[Test]:
+    """Every declared test, in the order of the declaration."""
+    pairs = {
+        contrast.id: runs.pairs(
+            contrast.numerator.at(contrast.at), contrast.denominator.at(contrast.at), METRIC
+        )
+        for contrast in config.family.contrasts
+    }
+    missing = {
+        contrast.id: _missing(runs, contrast, pairs[contrast.id])
+        for contrast in config.family.contrasts
+    }
+    tests = [
+        _contrast_test(contrast, pairs[contrast.id], missing[contrast.id], config)
+        for contrast in config.family.contrasts
+    ]
+    return tests + [
+        _interaction_test(
+            interaction,
+            (pairs[interaction.minuend], pairs[interaction.subtrahend]),
+            missing[interaction.minuend] + missing[interaction.subtrahend],
+            config,
+        )
+        for interaction in config.family.interactions
+    ]
+
+
+def _contrast_test(
+    contrast: Contrast, pairs: Pairs, missing: tuple[str, ...], config: AnalysisConfig
+) -> Test:
+    complete = not pairs.undefined
+    changes = relative_changes(pairs) if complete else None
+    return Test(
+        id=contrast.id,
+        contrast=contrast.label,
+        unit="%",
+        definition="published",
+        n=len(pairs.numerator),
+        mean_change=None if changes is None else float(changes.mean()),
+        interval=None
+        if changes is None or contrast.is_self_comparison
+        else _interval(changes, config),
+        sign_flip=_sign_flip(log_ratios(pairs), config) if complete else None,
+        missing=missing,
+    )
+
+
+def _interaction_test(
+    interaction: Interaction,
+    pairs: tuple[Pairs, Pairs],
+    missing: tuple[str, ...],
+    config: AnalysisConfig,
+) -> Test:
+    minuend, subtrahend = pairs
+    complete = not (minuend.undefined or subtrahend.undefined)
+    # Displayed in percentage points, tested in log ratios (Appendix B.5).
+    points = (
+        differences(relative_changes(minuend), relative_changes(subtrahend)) if complete else None
+    )
+    return Test(
+        id=interaction.id,
+        contrast=f"{interaction.minuend} minus {interaction.subtrahend}",
+        unit="pp",
+        definition=interaction.definition,
+        n=len(minuend.numerator.index.intersection(subtrahend.numerator.index)),
+        mean_change=None if points is None else float(points.mean()),
+        interval=None if points is None else _interval(points, config),
+        sign_flip=_sign_flip(differences(log_ratios(minuend), log_ratios(subtrahend)), config)
+        if complete
+        else None,
+        missing=missing,
+    )
+
+
+def _interval(values: pd.Series, config: AnalysisConfig) -> Interval:
+    return bootstrap_mean(
+        values,
+        level=config.interval.level,
+        resamples=config.interval.resamples,
+        rng=np.random.default_rng(config.interval.seed),
+    )
+
+
+def _sign_flip(values: pd.Series, config: AnalysisConfig) -> SignFlip:
+    return sign_flip_test(
+        values.to_numpy(),
+        max_exact=config.sign_flip.max_exact,
+        resamples=config.sign_flip.resamples,
+        rng=np.random.default_rng(config.sign_flip.seed),
+    )
+
+
+def _missing(runs: Runs, contrast: Contrast, pairs: Pairs) -> tuple[str, ...]:
+    arms = [arm.at(contrast.at) for arm in (contrast.numerator, contrast.denominator)]
+    without_run = {seed for arm in arms for seed in runs.missing_seeds(arm)}
+    without_value = [
+        f"{contrast.id} seed {seed}: {why}"
+        for seed, why in pairs.undefined.items()
+        if seed not in without_run
+    ]
+    return (*runs.missing(arms), *without_value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Published:
+    mean_change: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    holm_p: float | None = None
+    reject: bool | None = None
+
+
+def _published(test: Test, config: AnalysisConfig) -> _Published:
+    printed = published_table("B-7")
+    if test.id in printed.index:
+        row = printed.loc[test.id]
+        return _Published(
+            mean_change=float(row["mean_change"]),
+            ci_low=float(row["ci95_low"]),
+            ci_high=float(row["ci95_high"]),
+            holm_p=float(row["holm_p"]),
+            reject=row["reject"] == "True",
+        )
+    for interaction in config.family.interactions:
+        if interaction.id == test.id and interaction.published_as is not None:
+            p = published_value("text", "B.12", interaction.published_as)
+            return _Published(holm_p=p, reject=p <= config.family.alpha)
+    return _Published()
+
+
+def _row(test: Test, holm_p: float, config: AnalysisConfig) -> dict[str, object]:
+    known = test.sign_flip is not None
+    interval = test.interval
+    here = _Published(
+        mean_change=test.mean_change,
+        ci_low=None if interval is None else interval.low,
+        ci_high=None if interval is None else interval.high,
+        holm_p=float(holm_p) if known else None,
+        reject=bool(holm_p <= config.family.alpha) if known else None,
+    )
+    paper = _published(test, config)
+    row: dict[str, object] = {
+        "id": test.id,
+        "contrast": test.contrast,
+        "definition": test.definition,
+        "unit": test.unit,
+        "n": test.n,
+        "raw_p": test.sign_flip.p_value if test.sign_flip else None,
+        "num_extreme": test.sign_flip.num_extreme if test.sign_flip else None,
+        "num_assignments": test.sign_flip.num_assignments if test.sign_flip else None,
+        "sign_flip_method": test.sign_flip.method if test.sign_flip else None,
+    }
+    for name, value in asdict(here).items():
+        printed = getattr(paper, name)
+        row |= {name: value, f"{name}_published": printed}
+        both = value is not None and printed is not None
+        if name == "reject":
+            row["reject_agrees"] = value == printed if both else None
+        else:
+            row[f"{name}_difference"] = value - printed if both else None
+    return row
+
+
+def _notes(tests: list[Test], runs: Runs, config: AnalysisConfig) -> tuple[str, ...]:
+    methods = {test.sign_flip.method for test in tests if test.sign_flip}
+    inferred = [test.id for test in tests if test.definition == "inferred"]
+    notes = [
+        f"Mean change: mean over seeds of 100 (numerator / denominator - 1) of {METRIC}; "
+        "interactions in percentage points.",
+        f"Interval: individual percentile bootstrap over seeds, {config.interval.resamples:,} "
+        "resamples; none for a cell against itself. It is not the Holm decision.",
+        f"raw p: two-sided sign-flip test of log ratios ({', '.join(sorted(methods)) or 'none'}); "
+        f"Holm over {config.family.size}, reject at {config.family.alpha}.",
+    ]
+    if inferred:
+        notes.append(f"Definition inferred, not printed in the paper: {', '.join(inferred)}.")
+    if any(test.sign_flip is None for test in tests):
+        notes.append(
+            "Tests with missing cells keep their place in the family; the other Holm p are upper "
+            "bounds until they are run."
+        )
+    return (*notes, *runs.notes)

@@ -1,0 +1,127 @@
+"""A table: rows under machine names, and the views in which people read them."""
+
+import string
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis.runs import Origin
+
+ABSENT = "—"
+"""Stands where a value is unknown; never 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A printed column. Each template names row keys; the first whose keys are all known is used."""
+
+    heading: str
+    templates: tuple[str, ...]
+    group: str = ""
+    """Heading above neighbours of the same group."""
+
+    def text(self, row: dict[str, Any]) -> str:
+        for template in self.templates:
+            keys = [key for _, key, _, _ in string.Formatter().parse(template) if key]
+            if not any(pd.isna(row[key]) for key in keys):
+                return template.format(**row)
+        return ABSENT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """One table of the paper, or of the comparison with it."""
+
+    name: str
+    title: str
+    rows: pd.DataFrame
+    """Full precision; column names carry the unit. What is unknown is missing."""
+    views: tuple[tuple[Column, ...], ...]
+    """A wide table is read in parts, each no wider than a page."""
+    origin: Origin
+    notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Cells that the table lacks."""
+
+    def cells(self, view: tuple[Column, ...]) -> list[list[str]]:
+        """The printed text of a view, row by row."""
+        records = self.rows.to_dict("records")
+        return [[column.text(row) for column in view] for row in records]  # type: ignore[arg-type]
+
+    @property
+    def caption(self) -> str:
+        return f"{self.title}. Data: {self.origin}."
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Notes and missing cells, each a sentence."""
+        if not self.missing:
+            return self.notes
+        cells = f"{len(self.missing)} missing: {'; '.join(self.missing)}"
+        return (*self.notes, cells)
+
+
+def write(table: Table, folder: Path) -> list[Path]:
+    """Write a table as CSV (full precision), LaTeX (booktabs) and Markdown; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    forms: dict[str, Callable[[Table], str]] = {"csv": to_csv, "tex": to_latex, "md": to_markdown}
+    paths = []
+    for suffix, render in forms.items():
+        path = folder / f"{table.name}.{suffix}"
+        path.write_text(render(table), encoding="utf-8")
+        paths.append(path)
+    return paths
+
+
+def to_csv(table: Table) -> str:
+    """Every row also says what its numbers are."""
+    origin = {name: [value] * len(table.rows) for name, value in vars(table.origin).items()}
+    return table.rows.assign(**origin).to_csv(index=False, lineterminator="\n")
+
+
+def to_markdown(table: Table) -> str:
+    parts = [f"**{table.name}.** {table.caption}"]
+    for view in table.views:
+        head = [f"{column.group} {column.heading}".strip() for column in view]
+        lines = [head, ["---"] * len(view), *table.cells(view)]
+        parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    parts += [f"- {remark}" for remark in table.remarks]
+    return "\n\n".join(parts) + "\n"
+
+
+def to_latex(table: Table) -> str:
+    r"""A `table` float that needs only the booktabs package; views stand below each other."""
+    parts = [r"\begin{table}[t]", r"\centering\small", rf"\caption{{{_tex(table.caption)}}}"]
+    for view in table.views:
+        levels = [[_tex(column.group), _tex(column.heading)] for column in view]
+        grouped = any(column.group for column in view)
+        frame = pd.DataFrame(
+            [[_tex(text) for text in line] for line in table.cells(view)],
+            columns=pd.MultiIndex.from_tuples(map(tuple, levels))
+            if grouped
+            else pd.Index([heading for _, heading in levels]),
+        )
+        parts.append(frame.style.hide(axis="index").to_latex(hrules=True, multicol_align="c"))
+    parts += [rf"\par\footnotesize {_tex(remark)}" for remark in table.remarks]
+    return "\n".join([*parts, r"\end{table}", ""])
+
+
+_TEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        **{character: rf"\{character}" for character in "&%$#_{}"},
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "±": r"$\pm$",
+        "−": "$-$",
+        "×": r"$\times$",
+        "—": "---",
+    }
+)
+
+
+def _tex(text: str) -> str:
+    return text.translate(_TEX)

@@ -1,0 +1,1 @@
+"""What carries a plan out: worker processes, and the engines that run a cell."""

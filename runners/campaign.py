@@ -1,0 +1,235 @@
+"""Carry out a plan: run every cell that the ledger has not accepted, on all cores.
+
+A cell goes claim -> worker -> record -> release. Any number of processes may work on one ledger:
+a cell that another one has claimed is left to it, and taken over if that process dies. What ends
+is recorded at once, failures too; the next launch runs again whatever was not accepted.
+"""
+
+import time
+from collections import Counter, deque
+from dataclasses import dataclass
+from functools import partial
+
+from rich.console import Console
+
+from hsexp.ledger import Attempt, Claim, Ledger, Provenance, utc_now
+from hsexp.plan import Cell, Plan
+from runners.interrupt import deferred_interrupt
+from runners.pool import WorkerDeath, WorkerPool
+from runners.report import LaunchReport
+from runners.trial import Execute, Outcome, Trial, try_cell
+
+__all__ = ["Execute", "Outcome", "Summary", "run_plan"]
+
+_POLL_S = 0.2
+"""How often a waiting launch looks for Ctrl-C and for the cells of other processes."""
+
+_PATIENCE_S = 3600.0
+"""No cell takes so long: a process that still holds one then is stopped, and is left alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """How a launch went, in cells."""
+
+    planned: int
+    already_accepted: int
+    run_now: int
+    """Attempts that ended in this process, failed ones too."""
+    failed: int
+    """Of `run_now`."""
+    accepted_elsewhere: int
+    """Run by another process in the meantime."""
+    failed_elsewhere: int
+    left_elsewhere: int
+    """Still held by a process that seems to be stopped."""
+    seconds: float
+
+    @property
+    def is_complete(self) -> bool:
+        """Every planned cell is accepted."""
+        return self.failed + self.failed_elsewhere + self.left_elsewhere == 0
+
+    def __str__(self) -> str:
+        parts = [f"{self.run_now} run in {self.seconds:.1f} s", f"{self.failed} failed"]
+        if self.accepted_elsewhere or self.failed_elsewhere:
+            parts.append(f"{self.accepted_elsewhere} accepted by another process")
+            parts.append(f"{self.failed_elsewhere} failed there")
+        if self.left_elsewhere:
+            parts.append(f"{self.left_elsewhere} left to a process that seems to be stopped")
+        return ", ".join(parts)
+
+
+def run_plan(
+    plan: Plan, ledger: Ledger, execute: Execute, *, workers: int, console: Console
+) -> Summary:
+    """Run the cells that are not accepted yet and record every attempt.
+
+    `execute` is called in spawned processes, so it must be importable there.
+
+    Raises:
+        LedgerError: the ledger holds another contract or cannot be written.
+        KeyboardInterrupt: Ctrl-C; whatever had ended is recorded.
+        WorkerStartError: a worker process cannot start.
+    """
+    ledger.require_contract(plan.contract)
+    provenance = Provenance.collect()
+    function = partial(try_cell, execute, provenance)
+    with (
+        LaunchReport(plan, console) as report,
+        WorkerPool[Cell, Trial](function, num_workers=workers) as pool,
+    ):
+        launch = _Launch(plan, ledger, provenance, pool, report)
+        try:
+            summary = launch.run()
+        finally:
+            launch.release_claims()
+    report.end(str(summary))
+    return summary
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Running:
+    """A cell that a worker has: our claim on it, and since when."""
+
+    claim: Claim
+    started_at: str
+    start: float
+
+
+class _Launch:
+    """The cells of one `run_plan`.
+
+    Invariant: a planned cell is counted in `_count`, waits in `_todo`, is in `_running`, or is
+    in `_elsewhere`; exactly one of these.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        ledger: Ledger,
+        provenance: Provenance,
+        pool: WorkerPool[Cell, Trial],
+        report: LaunchReport,
+    ) -> None:
+        self._ledger = ledger
+        self._provenance = provenance
+        self._pool = pool
+        self._report = report
+        self._num_planned = len(plan.cells)
+        accepted = ledger.accepted()
+        self._todo = deque(cell for cell in plan.cells if cell.cell_id not in accepted)
+        self._running: dict[str, _Running] = {}
+        self._elsewhere: dict[str, Cell] = {}
+        """Cells that another process has claimed."""
+        self._count: Counter[str] = Counter(already_accepted=len(plan.cells) - len(self._todo))
+        """Cells that are done with, by the fields of `Summary`."""
+        self._num_attempts = {
+            cell.cell_id: ledger.num_attempts(cell.cell_id) for cell in self._todo
+        }
+        """At the start; one that comes from elsewhere is seen by it."""
+        self._start = self._last_end = time.monotonic()
+
+    def run(self) -> Summary:
+        self._report.begin(accepted=self._count["already_accepted"], notices=self._ledger.notices)
+        with deferred_interrupt() as check_interrupt:
+            try:
+                while self._todo or self._running or self._elsewhere:
+                    check_interrupt()
+                    self._fill_workers()
+                    self._wait()
+            except KeyboardInterrupt:
+                self._record(self._pool.wait(0.0))
+                self._report.stop(recorded=self._count["run_now"])
+                raise
+        return self._summarize()
+
+    def release_claims(self) -> None:
+        for running in self._running.values():
+            running.claim.release()
+        self._running.clear()
+
+    def _fill_workers(self) -> None:
+        """Claim cells while a worker is idle; those of other processes are asked for last."""
+        while self._pool.has_room and self._todo:
+            self._take(self._todo.popleft())
+        for cell in list(self._elsewhere.values()):
+            if self._pool.has_room:
+                self._take(cell)
+
+    def _take(self, cell: Cell) -> None:
+        cell_id = cell.cell_id
+        claim = self._ledger.claim(cell_id)
+        if claim is None:
+            self._elsewhere[cell_id] = cell
+            return
+        self._elsewhere.pop(cell_id, None)
+        if cell_id in self._ledger.accepted():
+            claim.release()
+            self._end_one("accepted_elsewhere")
+        elif self._ledger.num_attempts(cell_id) > self._num_attempts[cell_id]:
+            claim.release()
+            self._end_one("failed_elsewhere")
+        else:
+            self._running[cell_id] = _Running(
+                claim=claim, started_at=utc_now(), start=time.monotonic()
+            )
+            self._pool.submit(cell)
+
+    def _wait(self) -> None:
+        """Until something ends here, or it is time to ask again for the cells of others."""
+        if self._running:
+            ended = self._pool.wait(_POLL_S)
+            self._fill_workers()  # before the disk, so that no worker waits for it
+            self._record(ended)
+        elif self._elsewhere:
+            self._report.waiting(len(self._elsewhere))
+            time.sleep(_POLL_S)
+            if time.monotonic() - self._last_end > _PATIENCE_S:
+                self._count["left_elsewhere"] = len(self._elsewhere)
+                self._elsewhere.clear()
+
+    def _record(self, ended: list[tuple[Cell, Trial | WorkerDeath]]) -> None:
+        for cell, result in ended:
+            running = self._running[cell.cell_id]
+            trial = (
+                self._death(cell, running, result) if isinstance(result, WorkerDeath) else result
+            )
+            self._ledger.record(trial.attempt, requests=trial.requests, steps=trial.steps)
+            running.claim.release()
+            del self._running[cell.cell_id]
+            if trial.attempt.reason is not None:
+                self._count["failed"] += 1
+                self._report.failure(cell, trial.attempt.reason)
+            self._end_one("run_now")
+
+    def _death(self, cell: Cell, running: _Running, death: WorkerDeath) -> Trial:
+        return Trial(
+            attempt=Attempt(
+                cell=cell,
+                status="failed",
+                reason=str(death),
+                workload_digest=None,
+                engine=None,
+                provenance=self._provenance,
+                started_at=running.started_at,
+                wall_s=time.monotonic() - running.start,
+            )
+        )
+
+    def _end_one(self, how: str) -> None:
+        self._count[how] += 1
+        self._last_end = time.monotonic()
+        self._report.advance(failed=self._count["failed"] + self._count["failed_elsewhere"])
+
+    def _summarize(self) -> Summary:
+        return Summary(
+            planned=self._num_planned,
+            already_accepted=self._count["already_accepted"],
+            run_now=self._count["run_now"],
+            failed=self._count["failed"],
+            accepted_elsewhere=self._count["accepted_elsewhere"],
+            failed_elsewhere=self._count["failed_elsewhere"],
+            left_elsewhere=self._count["left_elsewhere"],
+            seconds=time.monotonic() - self._start,
+        )

@@ -1,0 +1,106 @@
+"""One try of a cell inside a worker: whatever happens becomes an attempt for the ledger."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from traceback import TracebackException
+
+import pandas as pd
+
+from hsexp.ledger import (
+    Attempt,
+    EncodedTable,
+    EngineFacts,
+    Metric,
+    Provenance,
+    encode_table,
+    utc_now,
+)
+from hsexp.plan import Cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What running one cell gives."""
+
+    metrics: Mapping[str, Metric]
+    """Flat names. None or NaN is unknown; an infinite number is refused."""
+    requests: pd.DataFrame
+    """Columns of `hsexp.records.REQUEST_COLUMNS`."""
+    steps: pd.DataFrame | None = None
+    """Columns of `hsexp.records.STEP_COLUMNS`; None where they are not kept."""
+    engine: EngineFacts
+    workload_digest: str
+
+
+Execute = Callable[[Cell], Outcome]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What a worker sends back. It has encoded the tables, so a bad table is a failed attempt."""
+
+    attempt: Attempt
+    requests: EncodedTable | None = None
+    steps: EncodedTable | None = None
+
+
+def try_cell(execute: Execute, provenance: Provenance, cell: Cell) -> Trial:
+    """Run a cell. Never raises for what `execute` does or returns."""
+    started_at, start = utc_now(), time.perf_counter()
+    try:
+        outcome = execute(cell)
+        attempt = Attempt(
+            cell=cell,
+            status="ok",
+            reason=None,
+            metrics=outcome.metrics,
+            workload_digest=outcome.workload_digest,
+            engine=outcome.engine,
+            provenance=provenance,
+            started_at=started_at,
+            wall_s=time.perf_counter() - start,
+        )
+        return Trial(
+            attempt=attempt,
+            requests=encode_table(outcome.requests),
+            steps=None if outcome.steps is None else encode_table(outcome.steps),
+        )
+    except Exception as error:  # any fault of a cell is a row, and the other cells go on
+        return Trial(
+            attempt=Attempt(
+                cell=cell,
+                status="failed",
+                reason=f"{type(error).__name__}: {error}",
+                traceback=portable_traceback(error),
+                workload_digest=None,
+                engine=None,
+                provenance=provenance,
+                started_at=started_at,
+                wall_s=time.perf_counter() - start,
+            )
+        )
+
+
+def portable_traceback(error: Exception) -> str:
+    """The traceback with file names as they are imported, without this machine's folders."""
+    trace = TracebackException.from_exception(error)
+    for part in _chain(trace):
+        for frame in part.stack:
+            frame.filename = _name_on_import_path(frame.filename)
+    return "".join(trace.format())
+
+
+def _chain(trace: TracebackException) -> Iterator[TracebackException]:
+    yield trace
+    for before in (trace.__cause__, trace.__context__):
+        if before is not None:
+            yield from _chain(before)
+
+
+def _name_on_import_path(filename: str) -> str:
+    path = Path(filename)
+    inside = [path.relative_to(folder) for folder in sys.path if path.is_relative_to(folder)]
+    return min((str(name) for name in inside), key=len, default=path.name)
