@@ -1,5 +1,6 @@
 """The attempts as a table: identity, axes, outcome, metrics and provenance as columns."""
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,7 +10,6 @@ import pandas as pd
 from hsexp.ledger.attempt import IDENTITY_COLUMNS, PROVENANCE_COLUMNS
 from hsexp.ledger.history import History
 from hsexp.ledger.journal import LedgerError
-from hsexp.plan import canonical_json
 
 COMPARABLE_COLUMNS = ("engine", "device", "time_model")
 """Rows that differ in one of these never stand in one analysis."""
@@ -59,7 +59,7 @@ def _union(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _text(value: object) -> str | None:
     """Nested provenance is JSON in its column."""
-    return value if value is None or isinstance(value, str) else canonical_json(value)
+    return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
 def _texts(values: Iterable[str | None]) -> "pd.Series[Any]":

@@ -13,6 +13,7 @@ the step. Nothing here knows a clock, a configuration framework or an engine.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hsexp.config.schema import ReleaseOrder
@@ -83,7 +84,7 @@ class HybridMemory:
         """Grows whenever pages are freed or prompt content is published. While it stands still an
         admission that was refused stays refused, as long as outputs are private."""
         for pool in self.pools:
-            pool.on_reassign = self._on_reassign
+            pool.on_reassign = partial(self._on_reassign, pool)
 
     # -- lookup and admission ----------------------------------------------------------------
 
@@ -263,15 +264,15 @@ class HybridMemory:
 
     def _publish_blocks(self, sequence: SequenceMemory, num_full: int) -> None:
         start = sequence.num_published_blocks
-        index, add_duplicate = self.block_index.oldest, self.block_index.add
+        oldest, add = self.block_index.oldest, self.block_index.add
         entries = self.attention_pool.entries
         keys = sequence.keys.attention[start:num_full]
         for page, key in zip(sequence.blocks[start:num_full], keys, strict=True):
             entries[page] = key
-            if key in index:
-                add_duplicate(key, page)
+            if key in oldest:
+                add(key, page)
             else:
-                index[key] = page
+                oldest[key] = page
         sequence.num_published_blocks = num_full
         if start * self.block_size < sequence.num_prompt_tokens:
             self.supply += 1
@@ -400,19 +401,27 @@ class HybridMemory:
 
     # -- loss --------------------------------------------------------------------------------
 
-    def _on_reassign(self, page: int, entry: Any) -> None:
-        """A queued page gets a new owner: what it cached is lost first."""
-        if type(entry) is Checkpoint:
-            self._lose_checkpoint(entry, cause="reassigned")
-        elif type(entry) is Slab:
-            self.counters.reclaimed_slabs += 1
-            for checkpoint in list(entry.checkpoints()):
-                self._lose_checkpoint(checkpoint, cause="slab")
-        else:
-            self.block_index.remove(entry, page)
-            self.counters.lost_blocks += 1
-            if self.observer is not None:
-                self.observer.on_lose("attention", entry, "reassigned")
+
+    def _on_reassign(self, pool: PagePool, pages: list[int]) -> None:
+        """Queued pages get a new owner: what they cached is lost first."""
+        entries, remove_block, lost_blocks = pool.entries, self.block_index.remove, 0
+        for page in pages:
+            entry = entries[page]
+            if entry is None:
+                continue
+            if type(entry) is Checkpoint:
+                self._lose_checkpoint(entry, cause="reassigned")
+            elif type(entry) is Slab:
+                self.counters.reclaimed_slabs += 1
+                for checkpoint in list(entry.checkpoints()):
+                    self._lose_checkpoint(checkpoint, cause="slab")
+            else:
+                entries[page] = None
+                remove_block(entry, page)
+                lost_blocks += 1
+                if self.observer is not None:
+                    self.observer.on_lose("attention", entry, "reassigned")
+        self.counters.lost_blocks += lost_blocks
 
     def _lose(self, pool: PagePool, page: int, entry: Any, *, cause: LossCause) -> None:
         if type(entry) is Checkpoint:

@@ -26,8 +26,7 @@ class CacheIndex(Generic[Entry]):
         """Remove this very entry; the next oldest takes its place."""
         duplicates = self.duplicates.get(key)
         if duplicates is None:
-            removed = self.oldest.pop(key)
-            assert removed == entry
+            del self.oldest[key]
             return
         if self.oldest[key] == entry:
             self.oldest[key] = duplicates.pop(0)

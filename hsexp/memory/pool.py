@@ -4,8 +4,8 @@
     refs[p] > 0 ....... referenced: an execution (or a pin) may touch it; not in the queue
     refs[p] == 0 ...... in the queue, head first to go; it may still hold a cached entry
 
-"Free" counts every queued page, cached or not. Reassigning a page that holds a cached entry
-first tells the owner of that entry (`on_reassign`), so nothing is readable under an old key.
+"Free" counts every queued page, cached or not. Before reassigned pages are handed out, the owner
+of the cached entries is told (`on_reassign`), so nothing is readable under an old key.
 """
 
 from collections import OrderedDict
@@ -50,7 +50,9 @@ class PagePool:
         self.entries: list[Any] = [None] * spec.num_pages
         """What is cached in a page: an attention key, a Checkpoint, a Slab, or None."""
         self.queue: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, spec.num_pages))
-        self.on_reassign: Callable[[int, Any], None] = _forget_nothing
+        self.on_reassign: Callable[[list[int]], None] = _own_no_entries
+        """Told which pages get a new owner; it leaves their entries None. Losing an entry never
+        moves a queued page."""
 
     @property
     def num_free(self) -> int:
@@ -63,16 +65,11 @@ class PagePool:
             raise MemoryFault(
                 f"pool {self.spec.name}: {count} pages asked for, {len(queue)} are free"
             )
-        popitem, entries, refs = queue.popitem, self.entries, self.refs
-        pages = []
-        for _ in range(count):
-            page = popitem(False)[0]
-            entry = entries[page]
-            if entry is not None:
-                self.on_reassign(page, entry)
-                entries[page] = None
+        popitem, refs = queue.popitem, self.refs
+        pages = [popitem(False)[0] for _ in range(count)]
+        self.on_reassign(pages)
+        for page in pages:
             refs[page] = 1
-            pages.append(page)
         return pages
 
     def hold(self, pages: Iterable[int]) -> None:
@@ -114,5 +111,5 @@ class PagePool:
         assert referenced + len(self.queue) + 1 == self.spec.num_pages
 
 
-def _forget_nothing(page: int, entry: Any) -> None:
-    raise MemoryFault(f"page {page} holds {entry!r}, but nobody owns its cache entries")
+def _own_no_entries(pages: list[int]) -> None:
+    """A pool on its own caches nothing."""

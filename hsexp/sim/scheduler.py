@@ -81,16 +81,9 @@ class StepStretch:
     running: int
     waiting: int
 
-    def continues(self, other: "StepStretch") -> bool:
-        """Whether `other` is more of the same, right behind."""
-        return (
-            self.start_ns + self.num_steps * self.step_ns == other.start_ns
-            and self.step_ns == other.step_ns
-            and self.decode_tokens == other.decode_tokens
-            and self.prefill_tokens == other.prefill_tokens
-            and self.running == other.running
-            and self.waiting == other.waiting
-        )
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + self.num_steps * self.step_ns
 
 
 @dataclass(kw_only=True, slots=True)
@@ -342,20 +335,30 @@ class SimScheduler:
     def _pass_time(self, num_steps: int, *, prefill_tokens: int) -> None:
         decode_tokens = len(self._running) - len(self._prefilling)
         step_ns = self.clock.step_ns(decode_tokens, prefill_tokens)
-        stretch = StepStretch(
-            first_step=self._step,
-            num_steps=num_steps,
-            start_ns=self._now_ns,
-            step_ns=step_ns,
-            decode_tokens=decode_tokens,
-            prefill_tokens=prefill_tokens,
-            running=len(self._running),
-            waiting=len(self._waiting),
-        )
-        if self.stretches and self.stretches[-1].continues(stretch):
-            self.stretches[-1].num_steps += num_steps
+        running, waiting = len(self._running), len(self._waiting)
+        last = self.stretches[-1] if self.stretches else None
+        if (
+            last is not None
+            and last.end_ns == self._now_ns
+            and last.prefill_tokens == prefill_tokens
+            and last.decode_tokens == decode_tokens
+            and last.running == running
+            and last.waiting == waiting
+        ):
+            last.num_steps += num_steps
         else:
-            self.stretches.append(stretch)
+            self.stretches.append(
+                StepStretch(
+                    first_step=self._step,
+                    num_steps=num_steps,
+                    start_ns=self._now_ns,
+                    step_ns=step_ns,
+                    decode_tokens=decode_tokens,
+                    prefill_tokens=prefill_tokens,
+                    running=running,
+                    waiting=waiting,
+                )
+            )
         self.stranded.add(self.memory, num_steps)
         self._now_ns += num_steps * step_ns
         self._step += num_steps
