@@ -6,6 +6,7 @@ campaigns average them over seeds and never pool requests of several runs (Secti
 """
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -104,7 +105,7 @@ class _Times:
         self.generated = _ints(requests, "generated_tokens")[finished]
         self.num_preemptions = _ints(requests, "num_preemptions")[finished]
         order = ("arrival_s", "first_scheduled_s", "first_token_s", "finish_s")
-        for earlier, later in zip(order, order[1:], strict=False):
+        for earlier, later in pairwise(order):
             # NaN compares false, so a missing time is caught here as well.
             ordered = getattr(self, earlier) <= getattr(self, later) + _TIME_TOLERANCE_S
             if not ordered.all():
@@ -136,8 +137,8 @@ def token_gaps_s(done: _Times, steps: pd.DataFrame) -> tuple[Floats, Ints]:
     derivable from the tables in two cases:
 
     * preempted after its first token: the steps without a token are known in number, not in place.
-      Its other gaps are taken as the mean step of its own time, and each preemption as an equal part
-      of the rest.
+      Its other gaps are taken as the mean step of its own time, and each preemption as an equal
+      part of the rest.
     * fewer steps than tokens (several tokens a step, or no step table): all its gaps are equal.
     """
     num_gaps = done.generated - 1

@@ -288,9 +288,11 @@ class Block(Config):
 
     organization: tuple[Name, ...]
     budget: tuple[Name, ...]
-    rate_per_s: tuple[PositiveFloat, ...]
+    rate_per_s: tuple[PositiveFloat | None, ...]
+    """Offered requests per second; null replays a trace's own arrivals."""
     cap: tuple[PositiveInt, ...]
-    sharing: tuple[Fraction, ...]
+    sharing: tuple[Fraction | None, ...]
+    """Fraction q of requests that share their context; null leaves it to a trace."""
     headroom: tuple[OpenFraction, ...]
     retention: tuple[Name, ...]
     pinning: tuple[Name, ...]
@@ -308,13 +310,70 @@ class Block(Config):
         return self
 
 
-class CampaignConfig(Config):
-    """What one command runs, and which question of the paper it answers."""
+class ServingCampaign(Config):
+    """Cells on an engine, and which question of the paper they answer."""
 
+    kind: Literal["serving"]
     name: Name
     title: str
     section: str
     """Where the paper describes it."""
-    kind: Literal["serving", "capacity"]
-    """`serving` runs cells on an engine; `capacity` prints storage arithmetic."""
-    blocks: dict[Name, Block]
+    blocks: Annotated[dict[Name, Block], Field(min_length=1)]
+
+
+class MixConfig(Config):
+    """A logical set of states (Section 2.2)."""
+
+    attention_tokens: Annotated[int, Field(ge=0)]
+    checkpoints: Annotated[int, Field(ge=0)]
+    slabs: PositiveInt | None = None
+    """Allocated slabs of S2; null packs ideally."""
+
+
+class FeasibilityConfig(Config):
+    """One state set against one budget with a given D0 split (Table A-2)."""
+
+    nominal_bytes: PositiveInt
+    attention_fraction: Annotated[float, Field(gt=0.0, lt=1.0)]
+    mix: MixConfig
+
+
+class CapacityCampaign(Config):
+    """Storage arithmetic: no engine runs (Section 3, Appendix A)."""
+
+    kind: Literal["capacity"]
+    name: Name
+    title: str
+    section: str
+    organizations: Annotated[tuple[Name, ...], Field(min_length=1)]
+    budgets: Annotated[tuple[Name, ...], Field(min_length=1)]
+    mixes: Annotated[tuple[MixConfig, ...], Field(min_length=1)]
+    """State sets whose storage is compared (Table A-1)."""
+    capacity_bytes: PositiveInt
+    """Budget that the capacities of A8 and D2 are computed for."""
+    feasibility: FeasibilityConfig
+
+
+CampaignConfig = Annotated[ServingCampaign | CapacityCampaign, Field(discriminator="kind")]
+
+
+# -- one run -------------------------------------------------------------------------------------
+
+
+class RunConfig(Config):
+    """Everything that decides the outcome of one run."""
+
+    model: ModelConfig
+    organization: OrganizationConfig
+    budget: BudgetConfig
+    admission: AdmissionConfig
+    retention: RetentionConfig
+    pinning: PinningConfig
+    isolation: IsolationConfig
+    workload: WorkloadConfig
+    arrivals: ArrivalsConfig | None
+    """None replays the arrival times of a trace."""
+    scheduler: SchedulerConfig
+    device: DeviceConfig
+    engine: Literal["sim", "vllm"]
+    seed: Seed

@@ -103,8 +103,9 @@ class StateStore(ABC):
         for page in checkpoint.pages:
             self.pool.entries[page] = None
 
+    @abstractmethod
     def check_integrity(self) -> None:
-        """Recount what the store keeps beside the pool; plain paged stores keep nothing."""
+        """Recount what the store keeps beside the pool."""
 
 
 class PagedStateStore(StateStore):
@@ -118,3 +119,6 @@ class PagedStateStore(StateStore):
 
     def allocate(self) -> Checkpoint:
         return Checkpoint(self.pool.take(self.pages_per_state))
+
+    def check_integrity(self) -> None:
+        assert self.pages_per_state > 0  # it keeps nothing else

@@ -188,13 +188,11 @@ class HybridMemory:
             )
         self.unpin(sequence.request_id)
         num_boundaries = (sequence.num_prompt_tokens - 1) // self.checkpoint_grid
-        self.lifetime.on_admission(
-            sequence.request_id, sequence.keys.checkpoints[:num_boundaries]
-        )
+        self.lifetime.on_admission(sequence.request_id, sequence.keys.checkpoints[:num_boundaries])
         if self.observer is not None:
             self.observer.on_adopt(sequence, hit)
 
-    def max_need(self, num_prompt_tokens: int, num_tokens: int) -> list[int]:
+    def max_need(self, num_tokens: int) -> list[int]:
         """Pages per pool that a request takes at its widest when it runs alone.
 
         It computes `num_tokens` in all. Crossing a boundary needs the old and the new state.
@@ -206,9 +204,9 @@ class HybridMemory:
         need[self._recurrent] += self.states.pages_alone(num_states)
         return need
 
-    def never_fits(self, num_prompt_tokens: int, num_tokens: int) -> str | None:
-        """The reason why this request could never finish here, or None."""
-        need = self.max_need(num_prompt_tokens, num_tokens)
+    def never_fits(self, num_tokens: int) -> str | None:
+        """Why a request that computes `num_tokens` in all could never finish here, or None."""
+        need = self.max_need(num_tokens)
         for pool, pages in zip(self.pools, need, strict=True):
             if pages > pool.spec.num_usable:
                 return (
@@ -400,7 +398,6 @@ class HybridMemory:
                 self.observer.on_hold(rightmost, "pinned")
 
     # -- loss --------------------------------------------------------------------------------
-
 
     def _on_reassign(self, pool: PagePool, pages: list[int]) -> None:
         """Queued pages get a new owner: what they cached is lost first."""

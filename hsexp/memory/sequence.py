@@ -23,9 +23,9 @@ class PrefixKeys:
 class SequenceMemory:
     """The memory of one request while it runs.
 
-        tokens   0 ......... published ......... computed ...... end of step
-        blocks   [ hashed, reusable ][ plain ............................... ]
-        states                superseded (until the next step) -> state
+    tokens   0 ......... published ......... computed ...... end of step
+    blocks   [ hashed, reusable ][ plain ............................... ]
+    states                superseded (until the next step) -> state
     """
 
     request_id: int | str

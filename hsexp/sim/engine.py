@@ -20,8 +20,11 @@ def simulate(
     scheduler: SchedulerConfig,
     device: DeviceConfig,
     cap: int,
+    max_model_tokens: int,
 ) -> RunRecord:
     """Run the workload to the end over a fresh memory.
+
+    A request longer than `max_model_tokens`, or too large for the pools, is refused on arrival.
 
     Raises:
         ValueError: the scheduler's settings cannot work with this memory.
@@ -37,7 +40,12 @@ def simulate(
             f"admission.cap {cap} must not exceed scheduler.token_budget {scheduler.token_budget}"
         )
     run = SimScheduler(
-        workload.requests, memory, scheduler, StepClock.of(device.step_time), cap=cap
+        workload.requests,
+        memory,
+        scheduler,
+        StepClock.of(device.step_time),
+        cap=cap,
+        max_model_tokens=max_model_tokens,
     )
     run.run()
     stranded = asdict(run.stranded) if len(memory.pools) > 1 else {}

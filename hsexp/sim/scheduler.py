@@ -152,17 +152,17 @@ class SimScheduler:
         clock: StepClock,
         *,
         cap: int,
+        max_model_tokens: int,
     ) -> None:
         self.memory = memory
         self.config = config
         self.clock = clock
         self.cap = cap
+        self.max_model_tokens = max_model_tokens
         self.requests = [SimRequest(request=r, arrival_ns=to_ns(r.arrival_s)) for r in requests]
         self.stretches: list[StepStretch] = []
         self.stranded = StrandedBytes()
-        self._keys = KeyMaker(
-            block_size=memory.block_size, checkpoint_grid=memory.checkpoint_grid
-        )
+        self._keys = KeyMaker(block_size=memory.block_size, checkpoint_grid=memory.checkpoint_grid)
         # A stable sort: requests of the same instant keep their order.
         self._pending = deque(sorted(self.requests, key=lambda request: request.arrival_ns))
         self._waiting: deque[SimRequest] = deque()
@@ -459,11 +459,16 @@ class SimScheduler:
     def _take_arrivals(self) -> None:
         while self._pending and self._pending[0].arrival_ns <= self._now_ns:
             arrived = self._pending.popleft()
-            request = arrived.request
-            num_tokens = request.prompt_tokens + request.output_tokens - 1
-            arrived.refused = self.memory.never_fits(request.prompt_tokens, num_tokens)
+            arrived.refused = self._why_refused(arrived.request)
             if arrived.refused is None:
                 self._waiting.append(arrived)
+
+    def _why_refused(self, request: Request) -> str | None:
+        """Why this request can never be served, or None."""
+        num_tokens = request.prompt_tokens + request.output_tokens
+        if num_tokens > self.max_model_tokens:
+            return f"{num_tokens} tokens exceed the model's {self.max_model_tokens}"
+        return self.memory.never_fits(num_tokens - 1)
 
     def _sequence(self, arrived: SimRequest) -> SequenceMemory:
         """Made when a request first comes up, so that a long queue holds no keys."""

@@ -7,6 +7,7 @@ what a set of state objects costs (`mix_bytes`). Everything else is the same cod
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar
 
 from hsexp.geometry import StateGeometry
@@ -86,6 +87,14 @@ class Organization(ABC):
             checkpoints=mix.checkpoints * repeats,
         )
         return self.mix_bytes(repeated) <= nominal_bytes
+
+    def min_slabs(self, mix: StateMix) -> int:
+        """Fewest slabs for the mix; organizations without slabs have none."""
+        return 0
+
+    def limits(self, nominal_bytes: int) -> dict[str, Fraction]:
+        """Bytes that each pool may take of a nominal budget, before rounding to pages."""
+        return {"shared": Fraction(nominal_bytes)}
 
     def attention_objects(self, mix: StateMix) -> int:
         """Attention blocks that hold the mix's tokens."""

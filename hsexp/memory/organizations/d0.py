@@ -1,4 +1,8 @@
-"""D0: native units in two static pools, each checked on its own (Section 3.5)."""
+"""D0: native units in two static pools, each checked on its own (Section 3.5).
+
+attention pool  [ 16 tokens ] [ 16 tokens ] ...
+recurrent pool  [ SSM | conv ] [ SSM | conv ] ...
+"""
 
 import math
 from collections.abc import Sequence
@@ -13,8 +17,6 @@ from hsexp.memory.pool import PagePool, PoolSpec
 
 
 class D0(Organization):
-    """    attention pool  [ 16 tokens ] [ 16 tokens ] ...      recurrent pool  [ SSM | conv ] ..."""  # fmt: skip
-
     name: ClassVar[str] = "d0"
 
     def __init__(
@@ -36,9 +38,10 @@ class D0(Organization):
         self.attention_fraction = Fraction(str(attention_fraction))
 
     def plan(self, nominal_bytes: int) -> PoolPlan:
-        attention = math.floor(self.attention_fraction * nominal_bytes / self.unit_bytes)
+        limits = self.limits(nominal_bytes)
         composite = self.geometry.composite_bytes
-        recurrent = math.floor((1 - self.attention_fraction) * nominal_bytes / composite)
+        attention = math.floor(limits["attention"] / self.unit_bytes)
+        recurrent = math.floor(limits["recurrent"] / composite)
         pools = (
             PoolSpec(name="attention", num_pages=attention, page_bytes=self.unit_bytes),
             PoolSpec(name="recurrent", num_pages=recurrent, page_bytes=composite),
@@ -57,5 +60,9 @@ class D0(Organization):
     def fits(self, nominal_bytes: int, mix: StateMix, repeats: int) -> bool:
         attention = self.unit_bytes * self.attention_objects(mix) * repeats
         recurrent = self.geometry.composite_bytes * mix.checkpoints * repeats
-        attention_budget = self.attention_fraction * nominal_bytes
-        return attention <= attention_budget and recurrent <= nominal_bytes - attention_budget
+        limits = self.limits(nominal_bytes)
+        return attention <= limits["attention"] and recurrent <= limits["recurrent"]
+
+    def limits(self, nominal_bytes: int) -> dict[str, Fraction]:
+        attention = self.attention_fraction * nominal_bytes
+        return {"attention": attention, "recurrent": nominal_bytes - attention}

@@ -1,4 +1,7 @@
-"""S0: one coarse page for an attention block or for a whole checkpoint (Section 3.2)."""
+"""S0: one coarse page for an attention block or for a whole checkpoint (Section 3.2).
+
+page  [ KV of a block | unused ]   or   [ SSM | conv ]
+"""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -11,8 +14,6 @@ from hsexp.memory.pool import PagePool, PoolSpec
 
 
 class S0(Organization):
-    """    page  [ KV of a block | unused ]   or   [ SSM | conv ]"""  # fmt: skip
-
     name: ClassVar[str] = "s0"
 
     def __init__(self, config: S0Config, geometry: StateGeometry) -> None:
@@ -20,9 +21,7 @@ class S0(Organization):
         self.config = config
         self.block_size = config.block_size
         self.checkpoint_grid = config.checkpoint_grid
-        self.page_bytes = max(
-            geometry.composite_bytes, config.block_size * geometry.kv_token_bytes
-        )
+        self.page_bytes = max(geometry.composite_bytes, config.block_size * geometry.kv_token_bytes)
 
     def plan(self, nominal_bytes: int) -> PoolPlan:
         num_pages = nearest_pages(nominal_bytes, self.page_bytes)

@@ -1,4 +1,7 @@
-"""S1: attention-sized pages; a checkpoint is SSM member pages and a convolution page (3.3)."""
+"""S1: attention-sized pages; a checkpoint is SSM member pages and a convolution page (3.3).
+
+page  [ KV of a block ]   or   [ SSM 0 ] [ SSM 1 ] [ SSM 2 ] [ conv | unused ]
+"""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -11,8 +14,6 @@ from hsexp.memory.pool import PagePool, PoolSpec
 
 
 class S1(Organization):
-    """    page  [ KV of a block ]   or   [ SSM 0 ] [ SSM 1 ] [ SSM 2 ] [ conv | unused ]"""  # fmt: skip
-
     name: ClassVar[str] = "s1"
 
     def __init__(self, config: S1Config | S2Config, geometry: StateGeometry) -> None:

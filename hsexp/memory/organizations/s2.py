@@ -1,4 +1,8 @@
-"""S2: S1 with the convolution states packed in slots of shared slabs (Section 3.4)."""
+"""S2: S1 with the convolution states packed in slots of shared slabs (Section 3.4).
+
+page  [ KV of a block ]   or   [ SSM 0 ] [ SSM 1 ] [ SSM 2 ]   and a slot of
+slab  [ conv | conv | conv | ... ]
+"""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -12,9 +16,6 @@ from hsexp.memory.slab import SlabStateStore
 
 
 class S2(S1):
-    """    page  [ KV of a block ]   or   [ SSM 0 ] [ SSM 1 ] [ SSM 2 ]   and a slot of
-    slab  [ conv | conv | conv | ... ]"""  # fmt: skip
-
     name: ClassVar[str] = "s2"
 
     def __init__(self, config: S2Config, geometry: StateGeometry) -> None:
@@ -34,8 +35,11 @@ class S2(S1):
             num_slots=self.num_slots,
         )
 
+    def min_slabs(self, mix: StateMix) -> int:
+        return -(-mix.checkpoints // self.num_slots)
+
     def mix_bytes(self, mix: StateMix) -> int:
-        fewest = -(-mix.checkpoints // self.num_slots)
+        fewest = self.min_slabs(mix)
         slabs = fewest if mix.slabs is None else mix.slabs
         if slabs < fewest:
             raise ValueError(f"{slabs} slabs cannot hold {mix.checkpoints} convolution states")

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.random import Generator
 
+from hsexp.config.base import ConfigError
 from hsexp.config.schema import ArrivalsConfig, TraceWorkload
 from hsexp.workload.arrivals import arrival_times
 from hsexp.workload.request import Request, Workload
@@ -32,7 +33,7 @@ __all__ = ["TraceError", "load_trace"]
 _Format = Literal["azure", "lengths", "mooncake", "sharegpt"]
 
 
-def load_trace(spec: TraceWorkload, arrivals: ArrivalsConfig, seed: int) -> Workload:
+def load_trace(spec: TraceWorkload, arrivals: ArrivalsConfig | None, seed: int) -> Workload:
     """Read the requests of a trace file.
 
     The trace's own times are replayed where it has some and `spec.keep_arrivals` asks for them;
@@ -42,7 +43,7 @@ def load_trace(spec: TraceWorkload, arrivals: ArrivalsConfig, seed: int) -> Work
 
     Raises:
         TraceError: names file, line and reason.
-        ConfigError: the tokenizer cannot be loaded.
+        ConfigError: the tokenizer cannot be loaded, or arrivals are needed and missing.
     """
     source = Source.read(Path(spec.path))
     file_format = _detect(source) if spec.format == "auto" else spec.format
@@ -50,6 +51,11 @@ def load_trace(spec: TraceWorkload, arrivals: ArrivalsConfig, seed: int) -> Work
     if not rows:
         raise TraceError(source.path, None, f"no requests in this {file_format} trace")
     if not spec.keep_arrivals or any(row.arrival_s is None for row in rows):
+        if arrivals is None:
+            raise ConfigError(
+                f"arrivals.rate_per_s is required: {source.path} is not replayed with times of its "
+                "own"
+            )
         rng = np.random.default_rng(seed)
         rows = _mixed(rows, rng)
         times = arrival_times(arrivals, len(rows), rng)

@@ -1,0 +1,239 @@
+"""From a launch to a plan: narrow the axes, resolve every cell, name it by its content."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from hsexp.config.base import Config, ConfigError
+from hsexp.config.catalog import options, read_option
+from hsexp.config.launch import Launch, parse_union
+from hsexp.config.schema import (
+    AdmissionConfig,
+    ArrivalsConfig,
+    Block,
+    BudgetConfig,
+    IsolationConfig,
+    OrganizationConfig,
+    PinningConfig,
+    RetentionConfig,
+    RunConfig,
+    WorkloadConfig,
+)
+from hsexp.plan import Cell, Plan, content_key
+
+_GROUP_AXES: dict[str, Any] = {
+    "organization": OrganizationConfig,
+    "budget": BudgetConfig,
+    "retention": RetentionConfig,
+    "pinning": PinningConfig,
+    "isolation": IsolationConfig,
+}
+"""Axes whose values name options of a Hydra group."""
+
+_PAIRED_BY = ("budget", "rate_per_s", "cap", "sharing", "isolation", "seed")
+"""Runs that agree in these see the same requests under the same load: they form pairs."""
+
+_SPELLED = {
+    "headroom": "admission.headroom",
+    "cap": "admission.cap",
+    "rate_per_s": "arrivals.rate_per_s",
+    "sharing": "workload.sharing",
+}
+"""How the command line spells an axis that is not a group."""
+
+_OPEN_ENDED = ("bytes",)
+"""Options that say nothing by themselves."""
+
+
+def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
+    """Every cell of a serving campaign, in the order in which they run.
+
+    Args:
+        engine: "sim" or "vllm", what `engine` of the launch was resolved to.
+
+    Raises:
+        ConfigError: an axis value is unknown or a resolved cell is refused.
+    """
+    campaign = launch.serving
+    blocks, notes = _narrow(launch)
+    catalog = _catalog(launch)
+    cells: dict[str, Cell] = {}
+    for name, block in blocks.items():
+        for axes in _combinations(block):
+            config = _resolve(launch, axes, catalog, engine=engine)
+            data = config.model_dump(mode="json")
+            cell = Cell(
+                campaign=campaign.name,
+                block=name,
+                axes=axes,
+                config=data,
+                cell_id=content_key(data),
+                pair_id=content_key({axis: axes[axis] for axis in _PAIRED_BY}),
+            )
+            cells.setdefault(cell.cell_id, cell)
+    total = sum(_size(block) for block in blocks.values())
+    if len(cells) < total:
+        notes.append(f"{total - len(cells)} cells are shared between blocks and run once")
+    return Plan(
+        campaign=campaign.name,
+        cells=tuple(cells.values()),
+        contract=_contract(launch, catalog, engine=engine),
+        notes=tuple(notes),
+    )
+
+
+# -- narrowing -----------------------------------------------------------------------------------
+
+
+def _choices(launch: Launch) -> dict[str, tuple[Any, ...]]:
+    """Axes that the command line pinned, and to what."""
+    chosen: dict[str, tuple[Any, ...] | None] = {
+        axis: (getattr(launch, axis).name,) if getattr(launch, axis) is not None else None
+        for axis in _GROUP_AXES
+    }
+    scalars = {
+        "headroom": launch.admission.headroom,
+        "cap": launch.admission.cap,
+        "rate_per_s": launch.arrivals.get("rate_per_s"),
+        "sharing": launch.workload.get("sharing"),
+    }
+    chosen |= {axis: None if value is None else (value,) for axis, value in scalars.items()}
+    chosen["seeds"] = launch.seeds
+    return {axis: values for axis, values in chosen.items() if values is not None}
+
+
+def _narrow(launch: Launch) -> tuple[dict[str, Block], list[str]]:
+    """Blocks after narrowing. A block that lacks a chosen value is left out while another block
+    has it; where none has it, the value replaces the axis in all."""
+    campaign, notes = launch.serving, []
+    blocks = dict(campaign.blocks)
+    for axis, chosen in _choices(launch).items():
+        declared = sorted({value for block in blocks.values() for value in getattr(block, axis)})
+        if list(chosen) == declared:
+            continue
+        known = set(chosen) <= set(declared)
+        if known:
+            blocks = {
+                name: block
+                for name, block in blocks.items()
+                if set(chosen) <= set(getattr(block, axis))
+            } or blocks
+            notes.append(f"{axis} narrowed to {_words(chosen)} (of {_words(declared)})")
+        else:
+            notes.append(
+                f"{axis} set to {_words(chosen)}, which the campaign does not plan "
+                f"(it has {_words(declared)})"
+            )
+        try:
+            blocks = {
+                name: Block.parse(block.model_dump() | {axis: chosen})
+                for name, block in blocks.items()
+            }
+        except ConfigError as error:
+            refused = str(error).replace(f"{axis}.0 ", f"{_SPELLED.get(axis, axis)} ")
+            raise ConfigError(refused) from None
+    return blocks, notes
+
+
+def _words(values: Any) -> str:
+    values = list(values)
+    if len(values) > 6 and all(isinstance(value, int) for value in values):
+        return f"{len(values)} values from {values[0]} to {values[-1]}"
+    return ", ".join(str(value) for value in values)
+
+
+def _combinations(block: Block) -> Iterator[dict[str, Any]]:
+    """Seeds outermost, so that an unfinished ledger holds whole repeats; organizations innermost,
+    so that the arms of a pair run close together."""
+    fields = block.model_dump()
+    seeds = fields.pop("seeds")
+    organizations = fields.pop("organization")
+    for seed, *values, organization in itertools.product(seeds, *fields.values(), organizations):
+        yield {
+            "organization": organization,
+            **dict(zip(fields, values, strict=True)),
+            "seed": seed,
+        }
+
+
+def _size(block: Block) -> int:
+    size = 1
+    for values in block.model_dump().values():
+        size *= len(values)
+    return size
+
+
+# -- resolving -----------------------------------------------------------------------------------
+
+
+def _catalog(launch: Launch) -> dict[str, dict[str, Config]]:
+    """Every option of the axes' groups, checked; a pinned group replaces its option."""
+    catalog: dict[str, dict[str, Config]] = {}
+    for group, kind in _GROUP_AXES.items():
+        catalog[group] = {
+            name: parse_union(kind, read_option(group, name), path=f"{group}.{name}")
+            for name in options(group)
+            if name not in _OPEN_ENDED
+        }
+        pinned = getattr(launch, group)
+        if pinned is not None:
+            catalog[group][pinned.name] = pinned
+    return catalog
+
+
+def _resolve(
+    launch: Launch,
+    axes: Mapping[str, Any],
+    catalog: dict[str, dict[str, Config]],
+    *,
+    engine: Literal["sim", "vllm"],
+) -> RunConfig:
+    chosen: dict[str, Any] = {}
+    for group in _GROUP_AXES:
+        name = axes[group]
+        if name not in catalog[group]:
+            read_option(group, name)  # refuses with the options there are
+        chosen[group] = catalog[group][name]
+    workload = dict(launch.workload)
+    if "sharing" in workload:
+        workload["sharing"] = axes["sharing"]
+    arrivals = None
+    if axes["rate_per_s"] is not None:
+        arrivals = parse_union(
+            ArrivalsConfig,
+            launch.arrivals | {"rate_per_s": axes["rate_per_s"]},
+            path="arrivals",
+        )
+    return RunConfig(
+        model=launch.model,
+        admission=AdmissionConfig.parse(
+            {"headroom": axes["headroom"], "cap": axes["cap"]}, path="admission"
+        ),
+        workload=parse_union(WorkloadConfig, workload, path="workload"),
+        arrivals=arrivals,
+        scheduler=launch.scheduler,
+        device=launch.device,
+        engine=engine,
+        seed=axes["seed"],
+        **chosen,
+    )
+
+
+def _contract(
+    launch: Launch, catalog: dict[str, dict[str, Config]], *, engine: str
+) -> dict[str, Any]:
+    """What every cell of the ledger shares. The axes' options are part of it, so that a ledger
+    never holds two meanings of one name; budgets carry theirs in their bytes."""
+    return {
+        "campaign": launch.serving.name,
+        "engine": engine,
+        "model": launch.model.model_dump(mode="json"),
+        "device": launch.device.model_dump(mode="json"),
+        "scheduler": launch.scheduler.model_dump(mode="json"),
+        "workload": {key: value for key, value in launch.workload.items() if key != "sharing"},
+        "arrivals": {key: value for key, value in launch.arrivals.items() if key != "rate_per_s"},
+    } | {
+        group: {name: option.model_dump(mode="json") for name, option in members.items()}
+        for group, members in catalog.items()
+        if group != "budget"
+    }

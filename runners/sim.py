@@ -1,0 +1,64 @@
+"""Runs one cell on the simulated engine."""
+
+from functools import lru_cache
+
+from hsexp.config.schema import ArrivalsConfig, RunConfig, WorkloadConfig
+from hsexp.ledger import EngineFacts
+from hsexp.memory import HybridMemory, Policies, build_memory
+from hsexp.memory.organizations import create
+from hsexp.metrics import summarize
+from hsexp.plan import Cell
+from hsexp.sim.engine import simulate
+from hsexp.workload import Workload, build, isolate
+from runners.trial import Outcome
+
+
+def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
+    """Run a cell to the end.
+
+    Raises:
+        ConfigError: the cell's configuration is refused.
+        NoProgress: requests are stuck.
+    """
+    config = RunConfig.parse(cell.config)
+    workload = _workload(config.workload, config.arrivals, config.seed)
+    digest = workload.digest
+    if config.isolation.name == "isolate":
+        workload = isolate(workload)
+    record = simulate(
+        workload,
+        memory_of(config),
+        scheduler=config.scheduler,
+        device=config.device,
+        cap=config.admission.cap,
+        max_model_tokens=config.model.max_model_tokens,
+    )
+    engine = record.engine
+    return Outcome(
+        metrics=summarize(record),
+        requests=record.requests,
+        steps=record.steps if record_steps else None,
+        engine=EngineFacts(
+            engine="sim",
+            device=config.device.name,
+            time_model=config.device.step_time.name,
+            data_kind="simulated",
+            observed={key: engine[key] for key in ("pools", "headroom_pages")},
+        ),
+        workload_digest=digest,
+    )
+
+
+def memory_of(config: RunConfig) -> HybridMemory:
+    """A fresh memory as the cell asks for it."""
+    organization = create(config.organization, config.model)
+    policies = Policies(
+        admission=config.admission, retention=config.retention, pinning=config.pinning
+    )
+    return build_memory(organization, config.organization, config.budget.bytes, policies)
+
+
+@lru_cache(maxsize=4)
+def _workload(workload: WorkloadConfig, arrivals: ArrivalsConfig | None, seed: int) -> Workload:
+    """The arms of a seed follow each other and see the very same requests."""
+    return build(workload, arrivals, seed)
