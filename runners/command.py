@@ -23,6 +23,7 @@ from runners.campaign import run_plan
 from runners.capacity import print_capacity
 from runners.engines import choose_engine, executor
 from runners.plan_view import print_plan
+from runners.run_view import print_runs
 
 EXIT_FAILED_CELLS, EXIT_REFUSED, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -96,7 +97,9 @@ def run_launch(launch: Launch, overrides: list[str], console: Console) -> int:
         console=console,
     )
     console.print(f"{plan.campaign}: ledger {path}")
-    if launch.stage == "all" and plan.campaign in analysed_campaigns():
+    if plan.campaign not in analysed_campaigns():
+        print_runs(plan, ledger.frame(), console)
+    elif launch.stage == "all":
         _analyse_and_draw(launch, path)
     return 0 if summary.is_complete else EXIT_FAILED_CELLS
 

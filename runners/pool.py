@@ -162,7 +162,7 @@ class WorkerPool(Generic[Task, Result]):
 def _work(function: Callable[[Any], Any], connection: Connection) -> None:
     """A worker's life: tasks in, results out, until the parent closes the pipe or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    pass
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     connection.send(None)
     with suppress(EOFError):
         while True:
