@@ -1,13 +1,15 @@
 """From a launch to a plan: narrow the axes, resolve every cell, name it by its content."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.catalog import options, read_option
 from hsexp.config.launch import Launch, parse_union
 from hsexp.config.schema import (
+    AXES,
     AdmissionConfig,
     ArrivalsConfig,
     Block,
@@ -60,7 +62,7 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
     cells: dict[str, Cell] = {}
     for name, block in blocks.items():
         for axes in _combinations(block):
-            config = _resolve(launch, axes, catalog, engine=engine)
+            config = _resolve(launch, block, axes, catalog, engine=engine)
             data = config.model_dump(mode="json")
             cell = Cell(
                 campaign=campaign.name,
@@ -68,7 +70,10 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
                 axes=axes,
                 config=data,
                 cell_id=content_key(data),
-                pair_id=content_key({axis: axes[axis] for axis in _PAIRED_BY}),
+                pair_id=content_key(
+                    {axis: axes[axis] for axis in _PAIRED_BY}
+                    | {"workload": block.workload, "arrivals": block.arrivals}
+                ),
             )
             cells.setdefault(cell.cell_id, cell)
     total = sum(_size(block) for block in blocks.values())
@@ -145,22 +150,16 @@ def _words(values: Any) -> str:
 def _combinations(block: Block) -> Iterator[dict[str, Any]]:
     """Seeds outermost, so that an unfinished ledger holds whole repeats; organizations innermost,
     so that the arms of a pair run close together."""
-    fields = block.model_dump()
-    seeds = fields.pop("seeds")
-    organizations = fields.pop("organization")
-    for seed, *values, organization in itertools.product(seeds, *fields.values(), organizations):
-        yield {
-            "organization": organization,
-            **dict(zip(fields, values, strict=True)),
-            "seed": seed,
-        }
+    inner = [axis for axis in AXES if axis != "seeds"]
+    values = [getattr(block, axis) for axis in inner]
+    for seed in block.seeds:
+        for combination in itertools.product(*values):
+            axes = dict(zip(inner, combination, strict=True))
+            yield {"organization": axes.pop("organization"), **axes, "seed": seed}
 
 
 def _size(block: Block) -> int:
-    size = 1
-    for values in block.model_dump().values():
-        size *= len(values)
-    return size
+    return math.prod(len(getattr(block, axis)) for axis in AXES)
 
 
 # -- resolving -----------------------------------------------------------------------------------
@@ -183,6 +182,7 @@ def _catalog(launch: Launch) -> dict[str, dict[str, Config]]:
 
 def _resolve(
     launch: Launch,
+    block: Block,
     axes: Mapping[str, Any],
     catalog: dict[str, dict[str, Config]],
     *,
@@ -194,15 +194,14 @@ def _resolve(
         if name not in catalog[group]:
             read_option(group, name)  # refuses with the options there are
         chosen[group] = catalog[group][name]
-    workload = dict(launch.workload)
+    workload = dict(_of_block(launch.workload, "workload", block.workload))
     if "sharing" in workload:
         workload["sharing"] = axes["sharing"]
     arrivals = None
     if axes["rate_per_s"] is not None:
+        law = _of_block(launch.arrivals, "arrivals", block.arrivals)
         arrivals = parse_union(
-            ArrivalsConfig,
-            launch.arrivals | {"rate_per_s": axes["rate_per_s"]},
-            path="arrivals",
+            ArrivalsConfig, law | {"rate_per_s": axes["rate_per_s"]}, path="arrivals"
         )
     return RunConfig(
         model=launch.model,
@@ -219,21 +218,41 @@ def _resolve(
     )
 
 
+def _of_block(of_launch: dict[str, Any], group: str, name: str | None) -> dict[str, Any]:
+    return of_launch if name is None else read_option(group, name)
+
+
 def _contract(
     launch: Launch, catalog: dict[str, dict[str, Config]], *, engine: str
 ) -> dict[str, Any]:
     """What every cell of the ledger shares. The axes' options are part of it, so that a ledger
     never holds two meanings of one name; budgets carry theirs in their bytes."""
+    blocks = launch.serving.blocks.values()
     return {
         "campaign": launch.serving.name,
         "engine": engine,
         "model": launch.model.model_dump(mode="json"),
         "device": launch.device.model_dump(mode="json"),
         "scheduler": launch.scheduler.model_dump(mode="json"),
-        "workload": {key: value for key, value in launch.workload.items() if key != "sharing"},
-        "arrivals": {key: value for key, value in launch.arrivals.items() if key != "rate_per_s"},
+        "workload": _named_laws(
+            launch.workload, "workload", [block.workload for block in blocks], axis="sharing"
+        ),
+        "arrivals": _named_laws(
+            launch.arrivals, "arrivals", [block.arrivals for block in blocks], axis="rate_per_s"
+        ),
     } | {
         group: {name: option.model_dump(mode="json") for name, option in members.items()}
         for group, members in catalog.items()
         if group != "budget"
+    }
+
+
+def _named_laws(
+    of_launch: dict[str, Any], group: str, names: Iterable[str | None], *, axis: str
+) -> dict[str, Any]:
+    """The laws that the campaign's blocks draw from, without the axis that fills them."""
+    laws = {name or "launch": _of_block(of_launch, group, name) for name in names}
+    return {
+        name: {key: value for key, value in law.items() if key != axis}
+        for name, law in laws.items()
     }

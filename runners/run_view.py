@@ -35,7 +35,7 @@ def print_runs(plan: Plan, frame: pd.DataFrame, console: Console) -> None:
     axes = [
         axis
         for axis in plan.cells[0].axes
-        if axis != "seed" and (axis == "organization" or len(set(rows[axis])) > 1)
+        if axis != "seed" and (axis == "organization" or len(set(map(str, rows[axis]))) > 1)
     ]
     kinds = ", ".join(sorted(rows["data_kind"].unique()))
     table = Table(

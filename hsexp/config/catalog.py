@@ -17,13 +17,18 @@ def options(group: str) -> list[str]:
 
 
 def read_option(group: str, name: str) -> dict[str, Any]:
-    """One option as plain data.
+    """One option as plain data, over the options of its group that its defaults list names.
 
     Raises:
         ConfigError: there is no such option; the message lists those there are.
     """
     if name not in options(group):
         raise ConfigError(f"{group} {name!r} does not exist; there is {', '.join(options(group))}")
-    data = yaml.safe_load((CONF / group / f"{name}.yaml").read_text(encoding="utf-8"))
-    assert isinstance(data, dict)
-    return data
+    data: dict[str, Any] = yaml.safe_load(
+        (CONF / group / f"{name}.yaml").read_text(encoding="utf-8")
+    )
+    merged: dict[str, Any] = {}
+    for parent in data.pop("defaults", []):
+        if parent != "_self_":
+            merged |= read_option(group, parent)
+    return merged | data

@@ -64,6 +64,8 @@ class ReleaseOrder(Config):
 
 
 class _Organization(Config):
+    name: Name
+    """What a campaign's axis calls it; variants of one kind differ in name."""
     block_size: PositiveInt
     """Tokens of one attention block."""
     reserve_fraction: OpenFraction
@@ -76,7 +78,7 @@ class _Organization(Config):
 class S0Config(_Organization):
     """S0: coarse shared pages (Section 3.2)."""
 
-    name: Literal["s0"]
+    kind: Literal["s0"]
     checkpoint_grid: PositiveInt
     """Tokens between checkpoint boundaries."""
 
@@ -84,7 +86,7 @@ class S0Config(_Organization):
 class S1Config(_Organization):
     """S1: paged recurrent checkpoints (Section 3.3)."""
 
-    name: Literal["s1"]
+    kind: Literal["s1"]
     checkpoint_grid: PositiveInt
     """Tokens between checkpoint boundaries."""
 
@@ -92,7 +94,7 @@ class S1Config(_Organization):
 class S2Config(_Organization):
     """S2: S1 with convolution slots packed in slabs (Section 3.4)."""
 
-    name: Literal["s2"]
+    kind: Literal["s2"]
     checkpoint_grid: PositiveInt
     """Tokens between checkpoint boundaries."""
     slot_bytes: PositiveInt
@@ -102,16 +104,18 @@ class S2Config(_Organization):
 class D0Config(_Organization):
     """D0: native units in two static pools (Section 3.5)."""
 
-    name: Literal["d0"]
+    kind: Literal["d0"]
     checkpoint_multiple: PositiveInt
-    """The checkpoint grid is the smallest multiple of this many tokens whose KV is at least as
-    large as one recurrent composite (Falcon: 1,792)."""
+    """The native checkpoint grid is the smallest multiple of this many tokens whose KV is at least
+    as large as one recurrent composite (Falcon: 1,792)."""
+    checkpoint_grid: PositiveInt | None
+    """Tokens between checkpoint boundaries; null is the native grid."""
     attention_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None
     """Attention's share of the budget; null takes the model's screened split."""
 
 
 OrganizationConfig = Annotated[
-    S0Config | S1Config | S2Config | D0Config, Field(discriminator="name")
+    S0Config | S1Config | S2Config | D0Config, Field(discriminator="kind")
 ]
 
 
@@ -283,8 +287,28 @@ class EngineConfig(Config):
 # -- campaign ------------------------------------------------------------------------------------
 
 
+AXES = (
+    "budget",
+    "rate_per_s",
+    "cap",
+    "sharing",
+    "headroom",
+    "retention",
+    "pinning",
+    "isolation",
+    "organization",
+    "seeds",
+)
+"""What a block may vary."""
+
+
 class Block(Config):
     """A full factorial of axes; a campaign is a sum of blocks. Names select Hydra groups."""
+
+    workload: Name | None = None
+    """Workload of this block; null takes the launch's."""
+    arrivals: Name | None = None
+    """Arrivals of this block; null takes the launch's."""
 
     organization: tuple[Name, ...]
     budget: tuple[Name, ...]
@@ -301,7 +325,7 @@ class Block(Config):
 
     @model_validator(mode="after")
     def _axes_are_sets(self) -> "Block":
-        for axis in type(self).model_fields:
+        for axis in AXES:
             values = getattr(self, axis)
             if not values:
                 raise ValueError(f"axis {axis} must not be empty")

@@ -26,16 +26,19 @@ class D0(Organization):
         self.config = config
         self.block_size = config.block_size
         self.unit_bytes = config.block_size * geometry.kv_token_bytes
-        # The native grid: whole multiples of tokens whose KV covers one composite.
-        tokens = -(-geometry.composite_bytes // geometry.kv_token_bytes)
-        multiple = config.checkpoint_multiple
-        self.checkpoint_grid = multiple * -(-tokens // multiple)
+        self.checkpoint_grid = config.checkpoint_grid or self._native_grid()
         if self.checkpoint_grid % config.block_size:
             raise ValueError(
                 f"block_size {config.block_size} must divide the checkpoint grid of "
                 f"{self.checkpoint_grid} tokens"
             )
         self.attention_fraction = Fraction(str(attention_fraction))
+
+    def _native_grid(self) -> int:
+        """Whole multiples of tokens whose KV covers one composite."""
+        geometry, multiple = self.geometry, self.config.checkpoint_multiple
+        tokens = -(-geometry.composite_bytes // geometry.kv_token_bytes)
+        return multiple * -(-tokens // multiple)
 
     def plan(self, nominal_bytes: int) -> PoolPlan:
         limits = self.limits(nominal_bytes)
