@@ -19,7 +19,7 @@ from analysis.tables.table import Table, write
 
 def main(arguments: Sequence[str]) -> None:
     console = Console(highlight=False)
-    if not arguments:
+    if not arguments or "--help" in arguments:
         console.print((__doc__ or "").strip(), markup=False)
         return
     request = parse(arguments, kind="table", known=tuple(TABLES))
@@ -36,11 +36,13 @@ def show(table: Table, console: Console) -> None:
     console.print(Text(f"{table.name}  ", style="bold").append(table.caption, style="not bold"))
     for view in table.views:
         rich = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-        for column in view:
-            numeric = column.templates[0].startswith(("{", "[")) and ":" in column.templates[0]
+        groups = [""] + [column.group for column in view]
+        for column, before in zip(view, groups, strict=False):
+            group = column.group if column.group != before else ""
             rich.add_column(
-                f"{column.group}\n{column.heading}" if column.group else f"\n{column.heading}",
-                justify="right" if numeric else "left",
+                Text(f"{group}\n{column.heading}" if any(groups) else column.heading),
+                justify="right" if column.numeric else "left",
+                no_wrap=True,
             )
         for line in table.cells(view):
             rich.add_row(*map(Text, line))

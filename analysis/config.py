@@ -1,14 +1,13 @@
 """Reads conf/analysis: one YAML file a campaign becomes one frozen `AnalysisConfig`."""
 
-from pathlib import Path
+from typing import Any
 
 import yaml
 
 from analysis.errors import AnalysisError
 from analysis.families import AnalysisConfig
 from hsexp.config.base import ConfigError
-
-FOLDER = Path(__file__).parents[1] / "conf" / "analysis"
+from hsexp.config.catalog import CONF, options
 
 
 def load(campaign: str) -> AnalysisConfig:
@@ -21,13 +20,34 @@ def load(campaign: str) -> AnalysisConfig:
         raise AnalysisError(
             f"campaign {campaign} has no analysis; there is {', '.join(campaigns())}"
         )
-    path = FOLDER / f"{campaign}.yaml"
     try:
-        return AnalysisConfig.parse(yaml.safe_load(path.read_text(encoding="utf-8")))
+        blocks = _read("campaign", campaign)["campaign"]["blocks"]
+        return parse(_read("analysis", campaign), blocks=blocks)
     except (ConfigError, yaml.YAMLError) as error:
-        raise AnalysisError(f"{path}: {error}") from None
+        raise AnalysisError(f"conf/analysis/{campaign}.yaml: {error}") from None
+
+
+def parse(data: dict[str, Any], *, blocks: dict[str, Any]) -> AnalysisConfig:
+    """Build the value from plain data; `design` names one of the campaign's blocks.
+
+    Raises:
+        ConfigError: a field is refused; it is named with its value.
+    """
+    design = data.get("design")
+    if design not in blocks:
+        raise ConfigError(
+            f"design must be a block of the campaign ({', '.join(blocks)}), got {design!r}"
+        )
+    return AnalysisConfig.parse(data | {"design": blocks[design]})
 
 
 def campaigns() -> list[str]:
     """Campaigns that can be analysed."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    return options("analysis")
+
+
+def _read(group: str, name: str) -> dict[str, Any]:
+    data: dict[str, Any] = yaml.safe_load(
+        (CONF / group / f"{name}.yaml").read_text(encoding="utf-8")
+    )
+    return data

@@ -1,11 +1,12 @@
 """Families of tests, declared as data in conf/analysis: which arms are compared, and where."""
 
+from itertools import product
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from hsexp.config.base import Config
-from hsexp.config.schema import Fraction, Name, OpenFraction, Seed
+from hsexp.config.schema import Block, Fraction, Name, OpenFraction, Seed
 
 Axis = str | float | int
 
@@ -67,8 +68,13 @@ class Contrast(Config):
 
     @property
     def label(self) -> str:
-        place = " ".join(str(value) for value in self.at.axes.values())
-        return f"{self.numerator.label}/{self.denominator.label} @ {place}"
+        """The arms, as the paper writes them: D0(0.00)/S2(0.27)."""
+        return f"{self.numerator.label}/{self.denominator.label}"
+
+    @property
+    def place(self) -> str:
+        """What the arms share: b63."""
+        return " ".join(str(value) for value in self.at.axes.values())
 
 
 class Interaction(Config):
@@ -110,31 +116,20 @@ class Family(Config):
         return len(self.contrasts) + len(self.interactions)
 
 
-class Design(Config):
-    """The cells that a campaign's tables need: a full factorial at one place."""
-
-    at: Arm
-    """What all cells share."""
-    organization: tuple[Name, ...]
-    budget: tuple[Name, ...]
-    headroom: tuple[OpenFraction, ...]
-    seeds: tuple[Seed, ...]
+class Design(Block):
+    """The cells that a campaign's tables need: one block of the campaign, run whole."""
 
     @property
-    def axes(self) -> dict[str, tuple[Axis, ...]]:
+    def axes(self) -> dict[str, tuple[Axis | None, ...]]:
         """Every value that a run of the design may have, by axis; seeds are left open."""
-        fixed = {name: (value,) for name, value in self.at.axes.items()}
-        swept = {"organization": self.organization, "budget": self.budget}
-        return {**fixed, **swept, "headroom": self.headroom}
+        return {name: getattr(self, name) for name in Arm.model_fields}
 
     def arms(self) -> list[Arm]:
-        """Every cell but for its seed, budget first, as the paper's tables run."""
-        return [
-            Arm(organization=organization, budget=budget, headroom=headroom)
-            for budget in self.budget
-            for organization in self.organization
-            for headroom in self.headroom
-        ]
+        """Every cell but for its seed; budget, organization and headroom vary as in the tables."""
+        order = ["budget", "organization", "headroom"]
+        order += [name for name in Arm.model_fields if name not in order]
+        factors = product(*(getattr(self, name) for name in order))
+        return [Arm(**dict(zip(order, values, strict=True))) for values in factors]
 
 
 class BootstrapConfig(Config):

@@ -10,6 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from analysis.families import BootstrapConfig
+
 Values = pd.Series | Sequence[float] | NDArray[np.float64]
 
 RESAMPLES = 10_000
@@ -55,6 +57,16 @@ def bootstrap_mean(
         kind="percentile bootstrap",
         n=sample.size,
         degenerate=equal,
+    )
+
+
+def declared_interval(values: Values, config: BootstrapConfig) -> Interval:
+    """The display interval as conf/analysis declares it; the same values give the same interval."""
+    return bootstrap_mean(
+        values,
+        level=config.level,
+        resamples=config.resamples,
+        rng=np.random.default_rng(config.seed),
     )
 
 

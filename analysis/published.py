@@ -10,7 +10,6 @@ from analysis.errors import AnalysisError
 FOLDER = Path(__file__).parents[1] / "ledgers" / "paper"
 
 
-@cache
 def published(table: str) -> pd.DataFrame:
     """The tidy lines of one table or figure: table, row, column, value, unit, source[, note].
 
@@ -20,10 +19,7 @@ def published(table: str) -> pd.DataFrame:
     Raises:
         AnalysisError: there is no such table.
     """
-    path = FOLDER / f"{table}.csv"
-    if not path.is_file():
-        raise AnalysisError(f"no published table {table}; there are {', '.join(names())}")
-    return pd.read_csv(path, dtype=str, keep_default_na=False)
+    return _tidy(table).copy()
 
 
 def names() -> list[str]:
@@ -34,8 +30,21 @@ def names() -> list[str]:
 
 def published_table(table: str) -> pd.DataFrame:
     """One line a row of the printed table, numeric columns as numbers; absent cells are NaN."""
-    tidy = published(table)
-    wide = tidy.pivot(index="row", columns="column", values="value")
+    return _wide(table).copy()
+
+
+@cache
+def _tidy(table: str) -> pd.DataFrame:
+    path = FOLDER / f"{table}.csv"
+    if not path.is_file():
+        raise AnalysisError(f"no published table {table}; there are {', '.join(names())}")
+    return pd.read_csv(path, dtype=str, keep_default_na=False)
+
+
+@cache
+def _wide(table: str) -> pd.DataFrame:
+    tidy = _tidy(table)
+    wide = tidy.set_index(["row", "column"])["value"].unstack()  # noqa: PD010 - no aggregation
     wide = wide.loc[tidy["row"].drop_duplicates(), tidy["column"].drop_duplicates()]
     for column in wide:
         numbers = pd.to_numeric(wide[column], errors="coerce")
@@ -50,7 +59,7 @@ def published_value(table: str, row: str, column: str) -> float:
     Raises:
         AnalysisError: the paper does not give it, or gives it in two units.
     """
-    tidy = published(table)
+    tidy = _tidy(table)
     found = tidy.loc[(tidy["row"] == row) & (tidy["column"] == column), "value"]
     if len(found) != 1:
         raise AnalysisError(f"table {table} has {len(found)} values for {row}, {column}")

@@ -40,7 +40,9 @@ class Runs:
     seeds: tuple[int, ...]
     """The seeds that every cell needs, ascending."""
     origin: Origin
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    _rows: dict[Arm, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
+    """Adopted runs by arm, as they were first asked for."""
 
     @classmethod
     def select(
@@ -98,23 +100,40 @@ class Runs:
         self._require_same_requests(numerator, denominator)
         return pair_up(self.values(numerator, metric), self.values(denominator, metric))
 
-    def missing(self, arms: Iterable[Arm]) -> list[str]:
-        """Every cell without an adopted run, and why."""
-        return [
-            f"{arm.label} {arm.budget} seed {seed}: {self._why_missing(arm, seed)}"
-            for arm in arms
-            for seed in self.missing_seeds(arm)
-        ]
+    def missing(self, arms: Iterable[Arm], metrics: Iterable[str] = ()) -> list[str]:
+        """Every cell without an adopted run, and why; and every run without one of the metrics.
+
+        One line for all seeds of one arm and reason.
+        """
+        lines = []
+        for arm in arms:
+            by_reason: dict[str, list[int]] = {}
+            for seed in self.missing_seeds(arm):
+                by_reason.setdefault(self._why_missing(arm, seed), []).append(seed)
+            for metric in metrics:
+                values = self.values(arm, metric).drop(self.missing_seeds(arm))
+                for seed in values.index[values.isna()]:
+                    by_reason.setdefault(f"no {metric}", []).append(int(seed))
+            lines += [
+                f"{arm.label} {arm.budget} seed {spell(seeds)}: {reason}"
+                for reason, seeds in by_reason.items()
+            ]
+        return lines
 
     def missing_seeds(self, arm: Arm) -> list[int]:
         """Seeds without an adopted run of the arm."""
         return sorted(set(self.seeds) - set(self._of(arm)["seed"]))
 
     def _of(self, arm: Arm) -> pd.DataFrame:
+        if arm not in self._rows:
+            self._rows[arm] = self._find(arm)
+        return self._rows[arm]
+
+    def _find(self, arm: Arm) -> pd.DataFrame:
         rows = _matching(self.adopted, arm)
         twice = rows[rows["seed"].duplicated(keep=False)]
         if len(twice):
-            axes = [name for name in Arm.model_fields if twice[name].nunique(dropna=False) > 1]
+            axes = [name for name in Arm.model_fields if len(twice[name].unique()) > 1]
             raise AnalysisError(
                 f"seed {twice['seed'].iloc[0]} has two runs for {arm.axes}; they differ in "
                 f"{', '.join(axes) or 'no axis'}"
@@ -152,13 +171,14 @@ def spell(seeds: Sequence[int]) -> str:
 
 
 def _matching(frame: pd.DataFrame, arm: Arm) -> pd.DataFrame:
+    mask = np.ones(len(frame), dtype=bool)
     for axis, value in arm.axes.items():
-        frame = frame[frame[axis] == value]
-    return frame
+        mask &= (frame[axis] == value).to_numpy(dtype=bool, na_value=False)
+    return frame[mask]
 
 
 def _only_value(frame: pd.DataFrame, name: str) -> str:
-    values = sorted(frame[name].astype(str).unique())
+    values: list[str] = sorted(frame[name].astype(str).unique())
     if len(values) > 1:
         raise AnalysisError(
             f"the ledger mixes rows of {name} {' and '.join(values)}; analyse them apart"

@@ -1,4 +1,4 @@
-"""The two-sided sign-flip test: how often random signs give a mean as far from 0 as the observed one.
+"""The two-sided sign-flip test: how often random signs give a mean as far from 0 as observed.
 
 Under the null hypothesis each paired difference is symmetric around 0, so all 2^n sign assignments
 are equally likely (Appendix B.5). p is the share of assignments whose absolute mean is at least the
@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Rational
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +26,10 @@ _TIE_UNITS = 2**12
 """Sums of rounded inputs closer than this (1e-12 of the sum of magnitudes) are equal."""
 _INT64_BITS = 62
 _CHUNK = 1 << 14
+
+_FEW = 8
+_SIGNS = 2 * (np.arange(1 << _FEW)[:, None] >> np.arange(_FEW) & 1) - 1
+"""Signs of up to eight magnitudes: row r has + where bit j of r is set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +58,13 @@ def sign_flip_test(
     Up to `max_exact` differences all 2^n assignments are counted, in 2^(n/2) memory. Beyond, p is
     (b + 1) / (m + 1) for b of m random assignments (Phipson and Smyth 2010), never 0.
 
-    Ties are never split by floating-point noise, and the order of the differences is irrelevant: the
-    sums are integers. Integers, fractions and whole floats are taken as exact. Other floats are
-    rounded numbers, e.g. 0.1 or a logarithm, so their sums are compared with a tolerance of 2^-40 of
-    the sum of magnitudes. Its proof: if every difference carries a relative error of at most 2^-42,
-    two assignments with truly equal sums differ by at most 2^-41 of the sum of magnitudes, and the
-    conversion to integers adds less than 2 n units of 2^-52. A tie assumed wrongly raises p.
+    Ties are never split by floating-point noise, and the order of the differences is irrelevant:
+    the sums are integers. Integers, fractions and whole floats are taken as exact. Other floats are
+    rounded numbers, e.g. 0.1 or a logarithm, so their sums are compared with a tolerance of 2^-40
+    of the sum of magnitudes. Its proof: if every difference carries a relative error of at most
+    2^-42, two assignments with truly equal sums differ by at most 2^-41 of the sum of magnitudes,
+    and the conversion to integers adds less than 2 n units of 2^-52. A tie assumed wrongly raises
+    p.
 
     Args:
         rng: for the random assignments; None takes a generator with a fixed seed.
@@ -86,7 +92,9 @@ def sign_flip_test(
 
 def _integers(differences: Sequence[float | Fraction] | NDArray[np.float64]) -> tuple[Any, int]:
     """Magnitudes as integers in a common unit, and the largest difference between equal sums."""
-    values = differences.tolist() if isinstance(differences, np.ndarray) else list(differences)
+    values: list[Any] = [
+        value if isinstance(value, Rational) else float(value) for value in differences
+    ]
     if not values:
         raise ValueError("a sign-flip test needs at least one difference")
     for index, value in enumerate(values):
@@ -131,11 +139,12 @@ def _count_all(magnitudes: Any, least: int) -> int:
 
 
 def _signed_sums(magnitudes: Any) -> Any:
-    """All 2^k sums of k magnitudes with signs: flipping one more - to + adds twice its magnitude."""
+    """All 2^k signed sums of k magnitudes: turning one more - to + adds twice its magnitude."""
     sums = np.empty(1 << magnitudes.size, dtype=magnitudes.dtype)
-    sums[0] = -magnitudes.sum()
-    width = 1
-    for step in (2 * magnitudes).tolist():
+    few = min(magnitudes.size, _FEW)
+    width = 1 << few
+    sums[:width] = _SIGNS[:width, :few] @ magnitudes[:few] - magnitudes[few:].sum()
+    for step in (2 * magnitudes[few:]).tolist():
         np.add(sums[:width], step, out=sums[width : 2 * width])
         width *= 2
     return sums

@@ -8,19 +8,17 @@ from rich.table import Table
 from hsexp.plan import Plan
 
 _COLUMNS = {
-    "requests": ("num_requests", "{:,.0f}"),
-    "finished": ("num_finished", "{:,.0f}"),
-    "refused": ("num_refused", "{:,.0f}"),
-    "prompt tokens": ("prompt_tokens", "{:,.0f}"),
-    "prefilled": ("prefill_tokens", "{:,.0f}"),
-    "replayed": ("replayed_tokens", "{:,.0f}"),
-    "output tokens": ("output_tokens", "{:,.0f}"),
-    "preemptions": ("num_preemptions", "{:,.1f}"),
-    "tok/s": ("throughput_tok_per_s", "{:,.1f}"),
-    "TTFT p99 s": ("ttft_p99_s", "{:,.2f}"),
-    "E2E p99 s": ("e2e_p99_s", "{:,.2f}"),
+    "finished": ("num_finished", 1, ",.0f"),
+    "refused": ("num_refused", 1, ",.0f"),
+    "prompt ktok": ("prompt_tokens", 1e3, ",.1f"),
+    "prefilled ktok": ("prefill_tokens", 1e3, ",.1f"),
+    "output ktok": ("output_tokens", 1e3, ",.1f"),
+    "preempted": ("num_preemptions", 1, ",.1f"),
+    "tok/s": ("throughput_tok_per_s", 1, ",.1f"),
+    "TTFT p99 s": ("ttft_p99_s", 1, ",.2f"),
+    "E2E p99 s": ("e2e_p99_s", 1, ",.2f"),
 }
-"""Heading -> metric of the ledger row and its form."""
+"""Heading -> metric of the ledger row, its divisor and its form."""
 
 
 def print_runs(plan: Plan, frame: pd.DataFrame, console: Console) -> None:
@@ -46,18 +44,23 @@ def print_runs(plan: Plan, frame: pd.DataFrame, console: Console) -> None:
         pad_edge=False,
     )
     for axis in axes:
-        table.add_column(axis)
+        table.add_column(axis, no_wrap=True)
     for heading in ("seeds", *_COLUMNS):
         table.add_column(heading, justify="right", no_wrap=True)
-    for setting, group in rows.groupby(axes, dropna=False, sort=False):
+    for setting, group in _in_plan_order(rows, plan).groupby(axes, dropna=False, sort=False):
         table.add_row(
             *map(str, setting),
             str(len(group)),
-            *(_mean(group[metric], form) for metric, form in _COLUMNS.values()),
+            *(_mean(group[metric] / unit, form) for metric, unit, form in _COLUMNS.values()),
         )
     console.print(table)
 
 
+def _in_plan_order(rows: pd.DataFrame, plan: Plan) -> pd.DataFrame:
+    order = {cell.cell_id: number for number, cell in enumerate(plan.cells)}
+    return rows.sort_values("cell_id", key=lambda ids: ids.map(order))
+
+
 def _mean(values: pd.Series, form: str) -> str:
     """The mean, or a dash where a run has nothing to average."""
-    return "-" if values.isna().any() else form.format(values.mean())
+    return "-" if values.isna().any() else format(values.mean(), form)

@@ -8,7 +8,7 @@ import pandas as pd
 from analysis.effects import Pairs, differences, log_ratios, relative_changes
 from analysis.families import AnalysisConfig, Contrast, Interaction
 from analysis.holm import holm
-from analysis.intervals import Interval, bootstrap_mean
+from analysis.intervals import Interval, declared_interval
 from analysis.published import published_table, published_value
 from analysis.runs import Runs, spell
 from analysis.signflip import SignFlip, sign_flip_test
@@ -26,12 +26,40 @@ _NULLABLE = {
 """Columns that may be unknown and are not floats."""
 
 
+def _effects_view(interval: str) -> tuple[Column, ...]:
+    here, paper = (
+        "[{ci_low:+.2f}, {ci_high:+.2f}]",
+        "[{ci_low_published:+.2f}, {ci_high_published:+.2f}]",
+    )
+    return (
+        Column(heading="contrast", templates=("{id}",)),
+        Column(heading="n", templates=("{n}",)),
+        Column(group="change", heading="here", templates=("{mean_change:+.2f}",)),
+        Column(group="change", heading="paper", templates=("{mean_change_published:+.2f}",)),
+        Column(group="change", heading="diff", templates=("{mean_change_difference:+.2f}",)),
+        Column(group=interval, heading="here", templates=(here,)),
+        Column(group=interval, heading="paper", templates=(paper,)),
+    )
+
+
+_DECISIONS_VIEW = (
+    Column(heading="contrast", templates=("{id}",)),
+    Column(heading="arms", templates=("{arms}",)),
+    Column(heading="raw p", templates=("{raw_p:.5f}",)),
+    Column(group="Holm p", heading="here", templates=("{holm_p:.5f}",)),
+    Column(group="Holm p", heading="paper", templates=("{holm_p_published:.5f}",)),
+    Column(group="reject", heading="here", templates=("{reject}",)),
+    Column(group="reject", heading="paper", templates=("{reject_published}",)),
+)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Test:
+class FamilyTest:
     """One test of the family; None where its pairs are incomplete."""
 
     id: str
-    contrast: str
+    arms: str
+    place: str
     unit: str
     """% for a contrast, pp for an interaction."""
     definition: str
@@ -56,47 +84,14 @@ def table(runs: Runs, config: AnalysisConfig) -> Table:
         title=f"Admission confirmation: {config.family.size} contrasts on seeds "
         f"{spell(runs.seeds)}, beside the published ones",
         rows=rows,
-        views=(
-            (
-                Column(heading="contrast", templates=("{id}",)),
-                Column(heading="n", templates=("{n}",)),
-                Column(group="mean change", heading="here", templates=("{mean_change:+.2f}",)),
-                Column(
-                    group="mean change",
-                    heading="paper",
-                    templates=("{mean_change_published:+.2f}",),
-                ),
-                Column(
-                    group="mean change", heading="diff", templates=("{mean_change_difference:+.2f}",)
-                ),
-                Column(
-                    group=f"{100 * config.interval.level:.0f} % interval",
-                    heading="here",
-                    templates=("[{ci_low:+.2f}, {ci_high:+.2f}]",),
-                ),
-                Column(
-                    group=f"{100 * config.interval.level:.0f} % interval",
-                    heading="paper",
-                    templates=("[{ci_low_published:+.2f}, {ci_high_published:+.2f}]",),
-                ),
-            ),
-            (
-                Column(heading="contrast", templates=("{id}",)),
-                Column(heading="arms", templates=("{contrast}",)),
-                Column(heading="raw p", templates=("{raw_p:.5f}",)),
-                Column(group="Holm p", heading="here", templates=("{holm_p:.5f}",)),
-                Column(group="Holm p", heading="paper", templates=("{holm_p_published:.5f}",)),
-                Column(group="reject", heading="here", templates=("{reject}",)),
-                Column(group="reject", heading="paper", templates=("{reject_published}",)),
-            ),
-        ),
+        views=(_effects_view(f"{100 * config.interval.level:.0f} % interval"), _DECISIONS_VIEW),
         origin=runs.origin,
         notes=_notes(tests, runs, config),
         missing=tuple(dict.fromkeys(cell for test in tests for cell in test.missing)),
     )
 
 
-def family_tests(runs: Runs, config: AnalysisConfig) -> list[Test]:
+def family_tests(runs: Runs, config: AnalysisConfig) -> list[FamilyTest]:
     """Every declared test, in the order of the declaration."""
     pairs = {
         contrast.id: runs.pairs(
@@ -125,19 +120,20 @@ def family_tests(runs: Runs, config: AnalysisConfig) -> list[Test]:
 
 def _contrast_test(
     contrast: Contrast, pairs: Pairs, missing: tuple[str, ...], config: AnalysisConfig
-) -> Test:
+) -> FamilyTest:
     complete = not pairs.undefined
     changes = relative_changes(pairs) if complete else None
-    return Test(
+    return FamilyTest(
         id=contrast.id,
-        contrast=contrast.label,
+        arms=contrast.label,
+        place=contrast.place,
         unit="%",
         definition="published",
         n=len(pairs.numerator),
         mean_change=None if changes is None else float(changes.mean()),
         interval=None
         if changes is None or contrast.is_self_comparison
-        else _interval(changes, config),
+        else declared_interval(changes, config.interval),
         sign_flip=_sign_flip(log_ratios(pairs), config) if complete else None,
         missing=missing,
     )
@@ -148,34 +144,26 @@ def _interaction_test(
     pairs: tuple[Pairs, Pairs],
     missing: tuple[str, ...],
     config: AnalysisConfig,
-) -> Test:
+) -> FamilyTest:
     minuend, subtrahend = pairs
     complete = not (minuend.undefined or subtrahend.undefined)
     # Displayed in percentage points, tested in log ratios (Appendix B.5).
     points = (
         differences(relative_changes(minuend), relative_changes(subtrahend)) if complete else None
     )
-    return Test(
+    return FamilyTest(
         id=interaction.id,
-        contrast=f"{interaction.minuend} minus {interaction.subtrahend}",
+        arms=f"{interaction.minuend} − {interaction.subtrahend}",
+        place="",
         unit="pp",
         definition=interaction.definition,
         n=len(minuend.numerator.index.intersection(subtrahend.numerator.index)),
         mean_change=None if points is None else float(points.mean()),
-        interval=None if points is None else _interval(points, config),
+        interval=None if points is None else declared_interval(points, config.interval),
         sign_flip=_sign_flip(differences(log_ratios(minuend), log_ratios(subtrahend)), config)
         if complete
         else None,
         missing=missing,
-    )
-
-
-def _interval(values: pd.Series, config: AnalysisConfig) -> Interval:
-    return bootstrap_mean(
-        values,
-        level=config.interval.level,
-        resamples=config.interval.resamples,
-        rng=np.random.default_rng(config.interval.seed),
     )
 
 
@@ -208,15 +196,14 @@ class _Published:
     reject: bool | None = None
 
 
-def _published(test: Test, config: AnalysisConfig) -> _Published:
-    printed = published_table("B-7")
-    if test.id in printed.index:
-        row = printed.loc[test.id]
+def _published(test: FamilyTest, config: AnalysisConfig) -> _Published:
+    printed = published_table("B-7").to_dict("index")
+    if row := printed.get(test.id):
         return _Published(
-            mean_change=float(row["mean_change"]),
-            ci_low=float(row["ci95_low"]),
-            ci_high=float(row["ci95_high"]),
-            holm_p=float(row["holm_p"]),
+            mean_change=row["mean_change"],
+            ci_low=row["ci95_low"],
+            ci_high=row["ci95_high"],
+            holm_p=row["holm_p"],
             reject=row["reject"] == "True",
         )
     for interaction in config.family.interactions:
@@ -226,7 +213,7 @@ def _published(test: Test, config: AnalysisConfig) -> _Published:
     return _Published()
 
 
-def _row(test: Test, holm_p: float, config: AnalysisConfig) -> dict[str, object]:
+def _row(test: FamilyTest, holm_p: float, config: AnalysisConfig) -> dict[str, object]:
     known = test.sign_flip is not None
     interval = test.interval
     here = _Published(
@@ -239,7 +226,8 @@ def _row(test: Test, holm_p: float, config: AnalysisConfig) -> dict[str, object]
     paper = _published(test, config)
     row: dict[str, object] = {
         "id": test.id,
-        "contrast": test.contrast,
+        "arms": test.arms,
+        "place": test.place,
         "definition": test.definition,
         "unit": test.unit,
         "n": test.n,
@@ -259,12 +247,12 @@ def _row(test: Test, holm_p: float, config: AnalysisConfig) -> dict[str, object]
     return row
 
 
-def _notes(tests: list[Test], runs: Runs, config: AnalysisConfig) -> tuple[str, ...]:
+def _notes(tests: list[FamilyTest], runs: Runs, config: AnalysisConfig) -> tuple[str, ...]:
     methods = {test.sign_flip.method for test in tests if test.sign_flip}
     inferred = [test.id for test in tests if test.definition == "inferred"]
     notes = [
-        f"Mean change: mean over seeds of 100 (numerator / denominator - 1) of {METRIC}; "
-        "interactions in percentage points.",
+        f"Change: mean over seeds of 100 (numerator / denominator − 1), in %, of {METRIC}; of "
+        "interactions the difference of two changes, in percentage points.",
         f"Interval: individual percentile bootstrap over seeds, {config.interval.resamples:,} "
         "resamples; none for a cell against itself. It is not the Holm decision.",
         f"raw p: two-sided sign-flip test of log ratios ({', '.join(sorted(methods)) or 'none'}); "

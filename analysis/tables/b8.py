@@ -11,7 +11,7 @@ _HEADINGS = {
     "requests_per_s": ("requests/s", ".3f"),
     "ttft_p99_s": ("TTFT p99, s", ".2f"),
     "e2e_p99_s": ("E2E p99, s", ".2f"),
-    "tpot_p99_s": ("TPOT p99, s/token", ".4f"),
+    "tpot_p99_s": ("TPOT p99, s", ".4f"),
 }
 
 
@@ -48,7 +48,7 @@ def table(runs: Runs, config: AnalysisConfig) -> Table:
             "error over seeds. TPOT is a request's mean output-token interval.",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(arms)),
+        missing=tuple(runs.missing(arms, PRINTED)),
     )
 
 
@@ -64,7 +64,7 @@ def _view(*metrics: str) -> tuple[Column, ...]:
         mean, error = f"{{{metric}:{spec}}}", f"{{{metric}_standard_error:{spec}}}"
         printed, deviation = f"{{{metric}_published:{spec}}}", f"{{{metric}_error_pct:+.1f}}"
         columns += [
-            Column(group=group, heading="here", templates=(f"{mean} ± {error}", mean)),
+            Column(group=group, heading="here", templates=(f"{mean}±{error}", mean)),
             Column(group=group, heading="paper", templates=(printed,)),
             Column(group=group, heading="err %", templates=(deviation,)),
         ]

@@ -37,7 +37,7 @@ def table(runs: Runs, config: AnalysisConfig) -> Table:
                     group="change, %",
                     heading="here",
                     templates=(
-                        "{change_pct:+.2f} ± {change_standard_error_pp:.2f}",
+                        "{change_pct:+.2f}±{change_standard_error_pp:.2f}",
                         "{change_pct:+.2f}",
                     ),
                 ),
@@ -53,7 +53,7 @@ def table(runs: Runs, config: AnalysisConfig) -> Table:
             "seeds; the paper's side divides two printed means of Table B-8.",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(config.design.arms())),
+        missing=tuple(runs.missing(config.design.arms(), ["requests_per_s"])),
     )
 
 

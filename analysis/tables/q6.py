@@ -1,7 +1,10 @@
 """What the tables of Q6 share: cell means beside Table B-8."""
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import pandas as pd
 
@@ -49,13 +52,14 @@ def cell_mean(runs: Runs, arm: Arm, metric: str) -> CellMean:
 
 def published_cell(arm: Arm, metric: str) -> float | None:
     """Table B-8's value; None where it has no such cell."""
-    cells = published_table("B-8")
-    found = cells[
-        (cells["budget"] == arm.budget)
-        & (cells["organization"] == arm.organization_label)
-        & (cells["headroom"] == arm.headroom)
-    ]
-    return float(found[PRINTED[metric]].iloc[0]) if len(found) else None
+    row = _printed_cells().get((arm.budget, arm.organization_label, arm.headroom))
+    return None if row is None else float(row[PRINTED[metric]])
+
+
+@cache
+def _printed_cells() -> dict[Hashable, dict[Hashable, Any]]:
+    keyed = published_table("B-8").set_index(["budget", "organization", "headroom"])
+    return keyed.to_dict("index")
 
 
 @dataclass(frozen=True, kw_only=True)

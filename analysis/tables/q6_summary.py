@@ -21,7 +21,7 @@ def table(runs: Runs, config: AnalysisConfig) -> Table:
     levels = [cell_mean(runs, arm, "requests_per_s").error_percent for arm in bases]
     rows = [
         _errors(
-            f"headroom effects on requests/s ({len(effects)})",
+            f"headroom effects ({len(effects)})",
             [effect.error_pp for effect in effects],
             [f"{effect.arm.label} {effect.arm.budget}" for effect in effects],
             "pp",
@@ -57,11 +57,11 @@ def table(runs: Runs, config: AnalysisConfig) -> Table:
         ),
         origin=runs.origin,
         notes=(
-            "The paper's seeds are other requests: part of every difference is seed noise (standard "
-            "errors in B-8 and headroom-effects).",
+            "The paper's seeds stand for other requests: part of every difference is seed noise "
+            "(standard errors in B-8 and headroom-effects).",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(arms)),
+        missing=tuple(runs.missing(arms, PRINTED)),
     )
 
 
@@ -71,7 +71,7 @@ def _errors(
     mean = mean_absolute(errors)
     row: dict[str, object] = {
         "quantity": quantity,
-        "measure": "mean absolute error",
+        "measure": "mean |error|",
         "value": mean,
         "unit": unit,
         "agreeing": None,
@@ -99,7 +99,7 @@ def _count(quantity: str, ids: pd.Series, agrees: pd.Series) -> dict[str, object
     differing = ", ".join(ids[~agrees])
     return {
         "quantity": quantity,
-        "measure": "same as in B-7",
+        "measure": "same as B-7",
         "value": None,
         "unit": None,
         "agreeing": int(agrees.sum()),

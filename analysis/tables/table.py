@@ -1,5 +1,6 @@
 """A table: rows under machine names, and the views in which people read them."""
 
+import re
 import string
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.errors import AnalysisError
 from analysis.runs import Origin
 
 ABSENT = "—"
@@ -16,12 +18,17 @@ ABSENT = "—"
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A printed column. Each template names row keys; the first whose keys are all known is used."""
+    """A printed column. A template names row keys; the first whose keys are all known is used."""
 
     heading: str
     templates: tuple[str, ...]
     group: str = ""
     """Heading above neighbours of the same group."""
+
+    @property
+    def numeric(self) -> bool:
+        """Numbers are right aligned."""
+        return ":" in self.templates[0]
 
     def text(self, row: dict[str, Any]) -> str:
         for template in self.templates:
@@ -60,19 +67,25 @@ class Table:
         """Notes and missing cells, each a sentence."""
         if not self.missing:
             return self.notes
-        cells = f"{len(self.missing)} missing: {'; '.join(self.missing)}"
-        return (*self.notes, cells)
+        return (*self.notes, f"Missing: {'; '.join(self.missing)}.")
 
 
 def write(table: Table, folder: Path) -> list[Path]:
-    """Write a table as CSV (full precision), LaTeX (booktabs) and Markdown; returns the files."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write a table as CSV (full precision), LaTeX (booktabs) and Markdown; returns the files.
+
+    Raises:
+        AnalysisError: the folder cannot be written to.
+    """
     forms: dict[str, Callable[[Table], str]] = {"csv": to_csv, "tex": to_latex, "md": to_markdown}
     paths = []
-    for suffix, render in forms.items():
-        path = folder / f"{table.name}.{suffix}"
-        path.write_text(render(table), encoding="utf-8")
-        paths.append(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for suffix, render in forms.items():
+            path = folder / f"{table.name}.{suffix}"
+            path.write_text(render(table), encoding="utf-8")
+            paths.append(path)
+    except OSError as error:
+        raise AnalysisError(f"{folder}: cannot be written: {error.strerror}") from None
     return paths
 
 
@@ -86,7 +99,7 @@ def to_markdown(table: Table) -> str:
     parts = [f"**{table.name}.** {table.caption}"]
     for view in table.views:
         head = [f"{column.group} {column.heading}".strip() for column in view]
-        lines = [head, ["---"] * len(view), *table.cells(view)]
+        lines = [head, ["---:" if column.numeric else "---" for column in view], *table.cells(view)]
         parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
     parts += [f"- {remark}" for remark in table.remarks]
     return "\n\n".join(parts) + "\n"
@@ -104,7 +117,13 @@ def to_latex(table: Table) -> str:
             if grouped
             else pd.Index([heading for _, heading in levels]),
         )
-        parts.append(frame.style.hide(axis="index").to_latex(hrules=True, multicol_align="c"))
+        parts.append(
+            frame.style.hide(axis="index").to_latex(
+                column_format="".join("r" if column.numeric else "l" for column in view),
+                hrules=True,
+                multicol_align="c",
+            )
+        )
     parts += [rf"\par\footnotesize {_tex(remark)}" for remark in table.remarks]
     return "\n".join([*parts, r"\end{table}", ""])
 
@@ -117,11 +136,11 @@ _TEX = str.maketrans(
         "^": r"\textasciicircum{}",
         "±": r"$\pm$",
         "−": "$-$",
-        "×": r"$\times$",
         "—": "---",
     }
 )
+_MINUS = re.compile(r"(?<!\w)-(?=\d)")
 
 
 def _tex(text: str) -> str:
-    return text.translate(_TEX)
+    return _MINUS.sub("−", text).translate(_TEX)

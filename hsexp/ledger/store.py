@@ -304,7 +304,7 @@ class Ledger:
         self._refresh()
 
     def _write_header(self, contract: Mapping[str, Any]) -> None:
-        if any(self._requests.iterdir()):
+        if any(self._requests.glob("*.parquet")):
             raise LedgerError(
                 f"{self.path}: request tables without {self._journal.path.name}; "
                 "restore the journal or choose an empty folder"
@@ -326,11 +326,16 @@ class Ledger:
                 raise write_error(folder, error) from error
 
     def _remove_orphans(self) -> None:
-        """Tables of attempts that were never recorded, and half-written ones."""
+        """Tables of attempts that were never recorded, and half-written ones; nothing else."""
         for folder in (self._requests, self._steps):
-            for file in folder.iterdir():
-                if file.suffix != ".parquet" or file.stem not in self._history.rows:
+            half_written = folder.glob("*.parquet.tmp")
+            tables = folder.glob("*.parquet")
+            unnamed = (file for file in tables if file.stem not in self._history.rows)
+            for file in [*half_written, *unnamed]:
+                try:
                     file.unlink()
+                except OSError as error:
+                    raise write_error(file, error) from error
 
     def _table(self, folder: Path, key: str) -> pd.DataFrame:
         history = self._current()

@@ -82,7 +82,8 @@ class HybridMemory:
         """Number of the step that is being scheduled; the scheduler advances it."""
         self.supply = 0
         """Grows whenever pages are freed or prompt content is published. While it stands still an
-        admission that was refused stays refused, as long as outputs are private."""
+        admission that was refused stays refused, as long as outputs are private and its hit is
+        not lost."""
         for pool in self.pools:
             pool.on_reassign = partial(self._on_reassign, pool)
 
@@ -312,7 +313,7 @@ class HybridMemory:
         if sequence.step == self.step:
             self._withdraw(sequence)
         self._publish_computed(sequence, computed)
-        self._pin_rightmost(sequence)
+        self._pin_rightmost(sequence, computed)
         self._release(sequence)
         self.counters.preemptions += 1
         if self.observer is not None:
@@ -329,13 +330,34 @@ class HybridMemory:
         self.pinning.unpin_all()
         self.supply += 1
 
-    def reset_cache(self) -> None:
-        """Lose every cached entry that nobody references."""
+    def give_way(self, sequence: SequenceMemory | None = None) -> bool:
+        """Last resort while nothing runs, or nothing but `sequence`: what is kept beyond execution
+        must not keep the last request out.
+
+        Pins go first, then the request's own retained states, then the cache, one kind a call.
+        After all three there is room for whatever `never_fits` let pass. False: nothing was left.
+        """
+        if self.pinning.num_pins:
+            self.unpin_all()
+            return True
+        self.supply += 1
+        if sequence is not None and sequence.retained:
+            for checkpoint in sequence.retained:
+                self.states.release(checkpoint)
+            sequence.retained = []
+            return True
+        return self.reset_cache() > 0
+
+    def reset_cache(self) -> int:
+        """Lose every cached entry that nobody references. Returns how many."""
+        num_lost = 0
         for pool in self.pools:
             for page in pool.queue:
                 entry = pool.entries[page]
                 if entry is not None:
                     self._lose(pool, page, entry, cause="reset")
+                    num_lost += 1
+        return num_lost
 
     def _give_up_superseded(self, sequence: SequenceMemory) -> None:
         checkpoint = sequence.superseded
@@ -386,16 +408,18 @@ class HybridMemory:
         ):
             self._lose_checkpoint(checkpoint, cause="withdrawn")
 
-    def _pin_rightmost(self, sequence: SequenceMemory) -> None:
-        held = [sequence.state, sequence.superseded, *sequence.retained]
-        published = [state for state in held if state is not None and state.key is not None]
-        if not published:
+    def _pin_rightmost(self, sequence: SequenceMemory, computed: int) -> None:
+        """Ask for a pin on the deepest resident checkpoint of the request's own history."""
+        keys, resident = sequence.keys.checkpoints, self.checkpoint_index.oldest
+        for index in range(computed // self.checkpoint_grid, 0, -1):
+            checkpoint = resident.get(keys[index - 1])
+            if checkpoint is None:
+                continue
+            if self.pinning.pin(sequence.request_id, checkpoint):
+                self.counters.pinned_checkpoints += 1
+                if self.observer is not None:
+                    self.observer.on_hold(checkpoint, "pinned")
             return
-        rightmost = max(published, key=lambda state: state.tokens)
-        if self.pinning.pin(sequence.request_id, rightmost):
-            self.counters.pinned_checkpoints += 1
-            if self.observer is not None:
-                self.observer.on_hold(rightmost, "pinned")
 
     # -- loss --------------------------------------------------------------------------------
 
@@ -438,6 +462,11 @@ class HybridMemory:
         self.counters.lost_checkpoints += 1
         if self.observer is not None:
             self.observer.on_lose("checkpoint", key, cause)
+
+    @property
+    def num_losses(self) -> int:
+        """Cached entries lost so far."""
+        return self.counters.lost_checkpoints + self.counters.lost_blocks
 
     # -- what it looks like ------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from hsexp.config.schema import SchedulerConfig
 from hsexp.memory.hybrid import HybridMemory
-from hsexp.memory.sequence import Refusal, SequenceMemory
+from hsexp.memory.sequence import Hit, Refusal, SequenceMemory
 from hsexp.sim.keys import KeyMaker
 from hsexp.sim.steptime import StepClock, to_ns
 from hsexp.workload.request import Request
@@ -141,6 +141,24 @@ def _by_serial(item: tuple[int, SimRequest]) -> int:
     return item[0]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _BlockedHead:
+    """The head of the queue was refused, and stays so while the memory is as it was."""
+
+    head: SimRequest
+    supply: int
+    losses: int | None
+    """None if no loss can help. A hit that must be taken out of the queue costs pages, and without
+    it, or with a shallower one, the head may need fewer."""
+
+    @classmethod
+    def now(cls, head: SimRequest, hit: Hit, memory: HybridMemory) -> "_BlockedHead":
+        cached = hit.checkpoint is not None and not hit.checkpoint.refs
+        return cls(
+            head=head, supply=memory.supply, losses=memory.num_losses if cached else None
+        )
+
+
 class SimScheduler:
     """Runs requests to completion over one memory."""
 
@@ -176,8 +194,7 @@ class SimScheduler:
         self._serial = 0
         self._preempted = False
         """A request was preempted in the step that is being scheduled."""
-        self._blocked: tuple[SimRequest, int] | None = None
-        """The head that was refused, and the memory's supply at that time."""
+        self._blocked: _BlockedHead | None = None
         self._steps_without_progress = 0
         self._furthest: dict[int, int] = {}
         """Most tokens that a preempted request ever had computed, by request id."""
@@ -267,18 +284,14 @@ class SimScheduler:
         refusal = memory.refusal(sequence, hit, head.num_tokens, nothing_runs=nothing_runs)
         if refusal is not None:
             if not nothing_runs:
-                self._blocked = (head, memory.supply)
+                self._blocked = _BlockedHead.now(head, hit, memory)
                 return 0
-            if not memory.pinning.num_pins:
+            if not memory.give_way():
                 raise NoProgress(self._report(head, refusal))
-            memory.unpin_all()
             return self._try_admit(head, left)
         memory.admit(sequence, hit)
-        if not memory.extend(sequence, hit.tokens, hit.tokens + chunk):
-            # Admission counted less than the chunk needs: everything taken goes back.
-            memory.release(sequence, hit.tokens)
-            self._blocked = (head, memory.supply)
-            return 0
+        extended = memory.extend(sequence, hit.tokens, hit.tokens + chunk)
+        assert extended, "admission counts at least what the first chunk needs"
         self._waiting.popleft()
         self._start(head, hit.tokens, chunk)
         return chunk
@@ -295,10 +308,15 @@ class SimScheduler:
         self._prefilling[request.serial] = request
 
     def _grow(self, request: SimRequest, computed: int, end: int) -> bool:
-        """Extend the request's memory, preempting the youngest while there is no room."""
+        """Extend the request's memory, preempting the youngest while there is no room.
+
+        A request that runs alone takes what is kept beyond execution before it gives up.
+        """
         sequence = request.memory
         assert sequence is not None
         while not self.memory.extend(sequence, computed, end):
+            if len(self._running) == 1 and self.memory.give_way(sequence):
+                continue
             victim = self._running.popitem()[1]
             self._preempt(victim)
             if victim is request:
@@ -447,11 +465,13 @@ class SimScheduler:
         return quiet
 
     def _still_refused(self, head: SimRequest) -> bool:
+        blocked = self._blocked
         return (
             self.config.fast_forward
-            and self._blocked is not None
-            and self._blocked[0] is head
-            and self._blocked[1] == self.memory.supply
+            and blocked is not None
+            and blocked.head is head
+            and blocked.supply == self.memory.supply
+            and (blocked.losses is None or blocked.losses == self.memory.num_losses)
         )
 
     # -- details -----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
@@ -57,6 +58,10 @@ def execute(cell: Cell) -> Outcome:
             time.sleep(float(argument))
         case "fail":
             raise ValueError(f"seed {seed} is refused [sic]")
+        case "fail-when":
+            while not Path(argument).exists():
+                time.sleep(0.01)
+            raise ValueError(f"{argument} exists")
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "exit":
@@ -75,7 +80,10 @@ def main(ledger: str, workers: str, *cells: str) -> None:
     pairs = [cell.split("=", 1) for cell in cells]
     plan = toy_plan(*(toy_cell(int(seed), action) for seed, action in pairs))
     store = Ledger.open(ledger, contract=CONTRACT)
-    run_plan(plan, store, execute, workers=int(workers), console=Console())
+    try:
+        run_plan(plan, store, execute, workers=int(workers), console=Console())
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

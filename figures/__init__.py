@@ -1,0 +1,1 @@
+"""Figures of the paper from a ledger: `python -m figures campaign=q6`."""

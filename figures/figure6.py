@@ -1,0 +1,154 @@
+"""Figure 6: output throughput against admission headroom, D0 and S2 at three budgets (Q6)."""
+
+import textwrap
+from typing import Any
+
+import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from analysis.errors import AnalysisError
+from analysis.families import AnalysisConfig, Arm
+from analysis.intervals import declared_interval
+from analysis.runs import Runs, spell
+from analysis.tables.q6 import published_cell
+from figures import style
+
+METRIC = "throughput_tok_per_s"
+
+
+def draw(runs: Runs, config: AnalysisConfig) -> Figure:
+    """Means over seeds with bootstrap intervals, preselected settings, and the published levels.
+
+    Raises:
+        AnalysisError: a cell lacks a run or a throughput; all such cells are named.
+    """
+    if missing := runs.missing(config.design.arms(), [METRIC]):
+        raise AnalysisError(f"figure 6 lacks cells: {'; '.join(missing)}")
+    budgets = config.design.budget
+    figure, axes = plt.subplots(
+        1, len(budgets), figsize=(style.PAGE_IN, 3.0), sharey=True, squeeze=False
+    )
+    tokens = tokens_per_request(runs)
+    for axis, budget, letter in zip(axes[0], budgets, "abcdefgh", strict=False):
+        for organization in config.design.organization:
+            arms = [
+                arm
+                for arm in config.design.arms()
+                if arm.budget == budget and arm.organization == organization
+            ]
+            _draw_arm(axis, runs, config, arms, tokens)
+        axis.set_title(f"({letter}) {budget}")
+        axis.set_xticks(config.design.headroom, [_tick(f) for f in config.design.headroom])
+        axis.set_xlabel("admission headroom f")
+    axes[0][0].set_ylabel("output tokens / s")
+    figure.subplots_adjust(left=0.072, right=0.995, top=0.925, bottom=0.355, wspace=0.07)
+    _legend(figure, config)
+    figure.text(0.5, 0.012, _footer(runs, config, tokens), ha="center", va="bottom", fontsize=7)
+    return figure
+
+
+def tokens_per_request(runs: Runs) -> float:
+    """Mean output tokens of a finished request over all runs drawn."""
+    finished = runs.adopted[["output_tokens", "num_finished"]].sum()
+    return float(finished["output_tokens"] / finished["num_finished"])
+
+
+def _draw_arm(
+    axis: Axes, runs: Runs, config: AnalysisConfig, arms: list[Arm], tokens: float
+) -> None:
+    organization = str(arms[0].organization)
+    color, marker = style.COLORS[organization], style.MARKERS[organization]
+    headroom = np.array([arm.headroom for arm in arms])
+    values = [runs.values(arm, METRIC) for arm in arms]
+    means = np.array([value.mean() for value in values])
+    intervals = [declared_interval(value, config.interval) for value in values]
+    axis.fill_between(
+        headroom,
+        [interval.low for interval in intervals],
+        [interval.high for interval in intervals],
+        color=color,
+        alpha=0.18,
+        linewidth=0,
+    )
+    axis.plot(headroom, means, color=color, marker=marker, zorder=3)
+    published = [published_cell(arm, "requests_per_s") for arm in arms]
+    axis.plot(
+        headroom,
+        [np.nan if level is None else level * tokens for level in published],
+        **_ghost(color),
+        zorder=2,
+    )
+    chosen = config.preselected[str(arms[0].budget)][organization].headroom
+    at = [index for index, arm in enumerate(arms) if arm.headroom == chosen]
+    axis.plot(headroom[at], means[at], **_ring(color), zorder=4)
+
+
+def _ghost(color: str) -> dict[str, Any]:
+    """Published levels: hollow and dotted, behind the runs."""
+    return {
+        "color": color,
+        "linestyle": (0, (1, 1.6)),
+        "linewidth": 1.0,
+        "marker": "D",
+        "markersize": 3.8,
+        "markerfacecolor": "white",
+        "markeredgewidth": 0.8,
+        "alpha": 0.75,
+    }
+
+
+def _ring(color: str) -> dict[str, Any]:
+    """Open ring around a setting that was chosen before the confirmation."""
+    return {
+        "linestyle": "none",
+        "marker": "o",
+        "markersize": 10.5,
+        "markerfacecolor": "none",
+        "markeredgecolor": color,
+        "markeredgewidth": 1.1,
+    }
+
+
+def _legend(figure: Figure, config: AnalysisConfig) -> None:
+    organizations = config.design.organization
+    colors = [style.COLORS[organization] for organization in organizations]
+    handles: list[Any] = [
+        Line2D([], [], color=color, marker=style.MARKERS[organization])
+        for organization, color in zip(organizations, colors, strict=True)
+    ]
+    labels = [f"{organization.upper()}, mean" for organization in organizations]
+    handles.append(tuple(Patch(facecolor=color, alpha=0.25) for color in colors))
+    labels.append(f"{100 * config.interval.level:.0f} % interval of the mean")
+    handles.append(tuple(Line2D([], [], **{**_ring(color), "markersize": 8}) for color in colors))
+    labels.append("preselected f")
+    handles.append(tuple(Line2D([], [], **_ghost(color)) for color in colors))
+    labels.append("paper (Table B-8, converted)")
+    figure.legend(
+        handles,
+        labels,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 0.115),
+        ncols=len(labels),
+        columnspacing=1.4,
+        handler_map={tuple: HandlerTuple(ndivide=None, pad=0.3)},
+    )
+
+
+def _footer(runs: Runs, config: AnalysisConfig, tokens: float) -> str:
+    origin = runs.origin
+    sentences = (
+        f"{origin.data_kind.capitalize()}: engine {origin.engine}, device {origin.device}, time "
+        f"model {origin.time_model}. n = {len(runs.seeds)} seeds a point ({spell(runs.seeds)}).",
+        f"Bands: percentile bootstrap over seeds, {config.interval.resamples:,} resamples. Paper: "
+        f"requests/s of Table B-8 × {tokens:.1f} output tokens a request of these runs.",
+    )
+    return "\n".join(textwrap.fill(sentence, style.PAGE_CHARACTERS) for sentence in sentences)
+
+
+def _tick(headroom: float) -> str:
+    return "0" if headroom == 0 else f"{headroom:.2f}".lstrip("0")
