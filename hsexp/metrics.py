@@ -69,8 +69,33 @@ def summarize(record: RunRecord) -> dict[str, Metric]:
         "running_max": int(running.max()) if running.size else None,
         "waiting_median": float(np.median(waiting)) if waiting.size else None,
         "waiting_max": int(waiting.max()) if waiting.size else None,
+        **depth_metrics(requests[admitted]),
     }
     return _with_counters(metrics, record.counters)
+
+
+# -- state depths --------------------------------------------------------------------------------
+
+
+def depth_metrics(admitted: pd.DataFrame) -> dict[str, Metric]:
+    """Mean depths at first admission and the change since queue entry (Section 4.5, Table C-2).
+
+    Fractions of admitted requests by (Jenter, Jadopt): both zero; equal; newly reusable; deeper;
+    shallower. They add up to 1. Empty for a run that was not traced.
+    """
+    if "entry_joint_tokens" not in admitted:
+        return {}
+    entry, adopted = _ints(admitted, "entry_joint_tokens"), _ints(admitted, "adopted_tokens")
+    return {
+        "attention_depth_mean": _mean(_ints(admitted, "attention_tokens")),
+        "recurrent_depth_mean": _mean(_ints(admitted, "recurrent_tokens")),
+        "entry_joint_mean": _mean(entry),
+        "depth_stays_zero_fraction": _mean((entry == 0) & (adopted == 0)),
+        "depth_equal_fraction": _mean((entry > 0) & (adopted == entry)),
+        "depth_from_zero_fraction": _mean((entry == 0) & (adopted > 0)),
+        "depth_deeper_fraction": _mean((entry > 0) & (adopted > entry)),
+        "depth_shallower_fraction": _mean(adopted < entry),
+    }
 
 
 # -- throughput ----------------------------------------------------------------------------------

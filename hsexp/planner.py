@@ -101,6 +101,7 @@ def _choices(launch: Launch) -> dict[str, tuple[Any, ...]]:
         "cap": launch.admission.cap,
         "rate_per_s": launch.arrivals.get("rate_per_s"),
         "sharing": launch.workload.get("sharing"),
+        "trace": launch.trace,
     }
     chosen |= {axis: None if value is None else (value,) for axis, value in scalars.items()}
     chosen["seeds"] = launch.seeds
@@ -213,6 +214,7 @@ def _resolve(
         scheduler=launch.scheduler,
         device=launch.device,
         engine=engine,
+        trace=axes["trace"],
         seed=axes["seed"],
         **chosen,
     )

@@ -27,6 +27,13 @@ REQUEST_COLUMNS: dict[str, str] = {
 """Columns of the request table: one row a request, in workload order. Times are seconds since the
 start of the run."""
 
+DEPTH_COLUMNS: dict[str, str] = {
+    "entry_joint_tokens": "int64",  # Jenter: joint depth when the request joined the queue
+    "attention_tokens": "int64",  # Amax at its first admission
+    "recurrent_tokens": "int64",  # Rmax at its first admission
+}
+"""Further columns of a traced run; Jadopt is `adopted_tokens`. Refused requests have 0."""
+
 STEP_COLUMNS: dict[str, str] = {
     "first_step": "int64",
     "num_steps": "int64",

@@ -4,11 +4,12 @@ from functools import lru_cache
 
 from hsexp.config.schema import ArrivalsConfig, RunConfig, WorkloadConfig
 from hsexp.ledger import EngineFacts
-from hsexp.memory import HybridMemory, Policies, build_memory
+from hsexp.memory import HybridMemory, Observer, Policies, build_memory
 from hsexp.memory.organizations import create
 from hsexp.metrics import summarize
 from hsexp.plan import Cell
 from hsexp.sim.engine import simulate
+from hsexp.sim.trace import DepthTrace
 from hsexp.workload import Workload, build, isolate
 from runners.trial import Outcome
 
@@ -25,14 +26,18 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
     digest = workload.digest
     if config.isolation.name == "isolate":
         workload = isolate(workload)
+    trace = DepthTrace() if config.trace else None
     record = simulate(
         workload,
-        memory_of(config),
+        memory_of(config, trace),
         scheduler=config.scheduler,
         device=config.device,
         cap=config.admission.cap,
         max_model_tokens=config.model.max_model_tokens,
     )
+    if trace is not None:
+        request_ids = [request.request_id for request in workload.requests]
+        record.requests = record.requests.assign(**trace.columns(request_ids))
     engine = record.engine
     return Outcome(
         metrics=summarize(record),
@@ -49,13 +54,13 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
     )
 
 
-def memory_of(config: RunConfig) -> HybridMemory:
+def memory_of(config: RunConfig, observer: Observer | None = None) -> HybridMemory:
     """A fresh memory as the cell asks for it."""
     organization = create(config.organization, config.model)
     policies = Policies(
         admission=config.admission, retention=config.retention, pinning=config.pinning
     )
-    return build_memory(organization, config.organization, config.budget.bytes, policies)
+    return build_memory(organization, config.organization, config.budget.bytes, policies, observer)
 
 
 @lru_cache(maxsize=4)

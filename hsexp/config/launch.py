@@ -60,6 +60,7 @@ class Launch(Config):
     retention: RetentionConfig | None
     pinning: PinningConfig | None
     isolation: IsolationConfig | None
+    trace: bool | None
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] | None
     analysis: dict[str, Any] | None
     """Read by `analysis` itself; composed here so that `--cfg job` shows it."""

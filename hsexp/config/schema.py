@@ -296,6 +296,7 @@ AXES = (
     "retention",
     "pinning",
     "isolation",
+    "trace",
     "organization",
     "seeds",
 )
@@ -321,6 +322,8 @@ class Block(Config):
     retention: tuple[Name, ...]
     pinning: tuple[Name, ...]
     isolation: tuple[Name, ...]
+    trace: tuple[bool, ...] = (False,)
+    """Whether state depths are recorded at queue entry and admission (Q7)."""
     seeds: tuple[Seed, ...]
 
     @model_validator(mode="after")
@@ -394,6 +397,8 @@ class RunConfig(Config):
     retention: RetentionConfig
     pinning: PinningConfig
     isolation: IsolationConfig
+    trace: bool
+    """Record state depths of every request (never changes what happens)."""
     workload: WorkloadConfig
     arrivals: ArrivalsConfig | None
     """None replays the arrival times of a trace."""

@@ -89,6 +89,11 @@ class HybridMemory:
 
     # -- lookup and admission ----------------------------------------------------------------
 
+    def enter(self, sequence: SequenceMemory, num_tokens: int) -> None:
+        """Tell an observer what a request that joins the queue could reuse at once."""
+        if self.observer is not None:
+            self.observer.on_enter(sequence, self.depths(sequence.keys, num_tokens))
+
     def lookup(self, sequence: SequenceMemory, num_tokens: int) -> Hit:
         """The deepest joint restart point below `num_tokens`, without touching anything.
 
@@ -298,6 +303,7 @@ class HybridMemory:
 
     def release(self, sequence: SequenceMemory, computed: int) -> None:
         """The request finished or was cancelled after `computed` tokens: drop its references."""
+        self._withdraw(sequence, computed)
         self._publish_computed(sequence, computed)
         self._release(sequence)
         self.unpin(sequence.request_id)
@@ -310,8 +316,7 @@ class HybridMemory:
         `computed` counts the tokens of earlier steps. What it published in this very step was
         never computed and is withdrawn.
         """
-        if sequence.step == self.step:
-            self._withdraw(sequence)
+        self._withdraw(sequence, computed)
         self._publish_computed(sequence, computed)
         self._pin_rightmost(sequence, computed)
         self._release(sequence)
@@ -390,8 +395,9 @@ class HybridMemory:
         sequence.retained = []
         self.supply += 1
 
-    def _withdraw(self, sequence: SequenceMemory) -> None:
-        start = sequence.step_published_from
+    def _withdraw(self, sequence: SequenceMemory, computed: int) -> None:
+        """Take back what was published of a step that will not be computed."""
+        start = computed // self.block_size
         entries = self.attention_pool.entries
         for page in sequence.blocks[start : sequence.num_published_blocks]:
             key = entries[page]
@@ -399,12 +405,12 @@ class HybridMemory:
             self.block_index.remove(key, page)
             if self.observer is not None:
                 self.observer.on_lose("attention", key, "withdrawn")
-        sequence.num_published_blocks = start
+        sequence.num_published_blocks = min(start, sequence.num_published_blocks)
         checkpoint = sequence.state
         if (
             checkpoint is not None
             and checkpoint.key is not None
-            and checkpoint.published_step == self.step
+            and checkpoint.tokens > computed
         ):
             self._lose_checkpoint(checkpoint, cause="withdrawn")
 

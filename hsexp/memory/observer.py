@@ -14,6 +14,9 @@ LossCause = Literal["reassigned", "slab", "withdrawn", "reset"]
 class Observer:
     """Override what you want to see. Methods must not call back into the memory."""
 
+    def on_enter(self, sequence: SequenceMemory, depths: Depths) -> None:
+        """A request joined the queue."""
+
     def on_lookup(self, sequence: SequenceMemory, hit: Hit, depths: Depths) -> None:
         """A waiting request looked for its deepest joint restart point."""
 

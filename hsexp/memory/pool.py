@@ -76,6 +76,8 @@ class PagePool:
         """Add a reference to each page; a queued page leaves the queue."""
         refs, queue = self.refs, self.queue
         for page in pages:
+            if page <= 0:
+                raise MemoryFault(f"pool {self.spec.name}: {page} is no page to hold")
             if refs[page] == 0:
                 del queue[page]
             refs[page] += 1
@@ -90,7 +92,7 @@ class PagePool:
         move_to_end = queue.move_to_end
         for page in pages:
             count = refs[page] - 1
-            if count < 0 or page == 0:
+            if count < 0 or page <= 0:  # a negative one would count from the end
                 raise MemoryFault(f"pool {self.spec.name}: page {page} is freed but not held")
             refs[page] = count
             if count == 0:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from hsexp.config.schema import ReleaseOrder
 from hsexp.memory.checkpoint import Checkpoint, StateStore
-from hsexp.memory.pool import PagePool
+from hsexp.memory.pool import MemoryFault, PagePool
 
 
 class Slab:
@@ -85,6 +85,11 @@ class SlabStateStore(StateStore):
         return len(checkpoint.pages) + (checkpoint.slab.num_active == 0)
 
     def allocate(self) -> Checkpoint:
+        needed, free = self.pages_needed(1), self.pool.num_free
+        if needed > free:
+            raise MemoryFault(
+                f"pool {self.pool.spec.name}: a state needs {needed} pages, {free} are free"
+            )
         # The slot first: a slab that is woken leaves the queue before members are popped from it.
         slab = self._slab_with_free_slot()
         slot = (slab.free_mask & -slab.free_mask).bit_length() - 1

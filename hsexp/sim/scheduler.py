@@ -148,14 +148,19 @@ class _BlockedHead:
     head: SimRequest
     supply: int
     losses: int | None
-    """None if no loss can help. A hit that must be taken out of the queue costs pages, and without
-    it, or with a shallower one, the head may need fewer."""
+    """None if no loss can help. Else the head would fit if its hit need not be taken out of the
+    queue, and so may fit when that hit is lost."""
 
     @classmethod
-    def now(cls, head: SimRequest, hit: Hit, memory: HybridMemory) -> "_BlockedHead":
-        cached = hit.checkpoint is not None and not hit.checkpoint.refs
+    def now(
+        cls, head: SimRequest, hit: Hit, refusal: Refusal, memory: HybridMemory
+    ) -> "_BlockedHead":
+        held = 0 if hit.checkpoint is None else memory.states.pages_to_hold(hit.checkpoint)
+        fits_without_hit = refusal.need - held + refusal.headroom <= refusal.free
         return cls(
-            head=head, supply=memory.supply, losses=memory.num_losses if cached else None
+            head=head,
+            supply=memory.supply,
+            losses=memory.num_losses if fits_without_hit else None,
         )
 
 
@@ -284,7 +289,7 @@ class SimScheduler:
         refusal = memory.refusal(sequence, hit, head.num_tokens, nothing_runs=nothing_runs)
         if refusal is not None:
             if not nothing_runs:
-                self._blocked = _BlockedHead.now(head, hit, memory)
+                self._blocked = _BlockedHead.now(head, hit, refusal, memory)
                 return 0
             if not memory.give_way():
                 raise NoProgress(self._report(head, refusal))
@@ -482,6 +487,8 @@ class SimScheduler:
             arrived.refused = self._why_refused(arrived.request)
             if arrived.refused is None:
                 self._waiting.append(arrived)
+                if self.memory.observer is not None:
+                    self.memory.enter(self._sequence(arrived), arrived.num_tokens)
 
     def _why_refused(self, request: Request) -> str | None:
         """Why this request can never be served, or None."""

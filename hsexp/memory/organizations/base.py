@@ -51,6 +51,14 @@ class Organization(ABC):
     def __init__(self, geometry: StateGeometry) -> None:
         self.geometry = geometry
 
+    def _require_whole_blocks(self) -> None:
+        """A hit brings whole blocks, so every boundary has to be the end of one."""
+        if self.checkpoint_grid % self.block_size:
+            raise ValueError(
+                f"block_size {self.block_size} must divide the checkpoint grid of "
+                f"{self.checkpoint_grid} tokens"
+            )
+
     @abstractmethod
     def plan(self, nominal_bytes: int) -> PoolPlan:
         """Turn a nominal budget into whole pages (Appendix B.3).

@@ -27,11 +27,7 @@ class D0(Organization):
         self.block_size = config.block_size
         self.unit_bytes = config.block_size * geometry.kv_token_bytes
         self.checkpoint_grid = config.checkpoint_grid or self._native_grid()
-        if self.checkpoint_grid % config.block_size:
-            raise ValueError(
-                f"block_size {config.block_size} must divide the checkpoint grid of "
-                f"{self.checkpoint_grid} tokens"
-            )
+        self._require_whole_blocks()
         self.attention_fraction = Fraction(str(attention_fraction))
 
     def _native_grid(self) -> int:

@@ -21,6 +21,7 @@ class S0(Organization):
         self.config = config
         self.block_size = config.block_size
         self.checkpoint_grid = config.checkpoint_grid
+        self._require_whole_blocks()
         self.page_bytes = max(geometry.composite_bytes, config.block_size * geometry.kv_token_bytes)
 
     def plan(self, nominal_bytes: int) -> PoolPlan:

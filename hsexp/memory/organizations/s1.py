@@ -21,6 +21,7 @@ class S1(Organization):
         self.config = config
         self.block_size = config.block_size
         self.checkpoint_grid = config.checkpoint_grid
+        self._require_whole_blocks()
         self.page_bytes = config.block_size * geometry.kv_token_bytes
         self.num_members = -(-geometry.ssm_bytes // self.page_bytes)
         if geometry.conv_bytes > self.page_bytes:
