@@ -84,6 +84,9 @@ class HybridMemory:
         """Grows whenever pages are freed or prompt content is published. While it stands still an
         admission that was refused stays refused, as long as outputs are private and its hit is
         not lost."""
+        self._blocks_ahead: set[int] = set()
+        """Attention pages that step `_ahead_step` publishes before it computes them."""
+        self._ahead_step = -1
         for pool in self.pools:
             pool.on_reassign = partial(self._on_reassign, pool)
 
@@ -121,7 +124,10 @@ class HybridMemory:
                         tokens=tokens,
                         blocks=blocks,  # type: ignore[arg-type]  # None was excluded
                         checkpoint=checkpoint,
-                        ready=checkpoint.published_step < self.step,
+                        ready=checkpoint.published_step < self.step
+                        and (
+                            self._ahead_step != self.step or self._blocks_ahead.isdisjoint(blocks)
+                        ),
                     )
                 # Go on at the deepest boundary that the attention prefix reaches.
                 index = blocks.index(None) * self.block_size // grid + 1
@@ -246,9 +252,7 @@ class HybridMemory:
                 sequence.state_index = state_index
             if self.observer is not None:
                 self.observer.on_allocate(sequence, max(new_blocks, 0), int(new_state))
-        sequence.step = self.step
-        sequence.step_published_from = sequence.num_published_blocks
-        self._publish_computed(sequence, end)
+        self._publish_ahead(sequence, end)
         if end % self.checkpoint_grid == 0:
             self._publish_state(sequence, end)
         return True
@@ -257,6 +261,15 @@ class HybridMemory:
         num_full = num_tokens // self.block_size
         if num_full > sequence.num_published_blocks:
             self._publish_blocks(sequence, num_full)
+
+    def _publish_ahead(self, sequence: SequenceMemory, end: int) -> None:
+        """Publish the blocks that the coming step completes."""
+        if self._ahead_step != self.step:
+            self._ahead_step = self.step
+            self._blocks_ahead.clear()
+        start = sequence.num_published_blocks
+        self._publish_computed(sequence, end)
+        self._blocks_ahead.update(sequence.blocks[start : sequence.num_published_blocks])
 
     def _has_room(self, new_blocks: int, new_state: bool) -> bool:
         states = self.states.pages_needed(1) if new_state else 0
@@ -302,7 +315,10 @@ class HybridMemory:
     # -- release -----------------------------------------------------------------------------
 
     def release(self, sequence: SequenceMemory, computed: int) -> None:
-        """The request finished or was cancelled after `computed` tokens: drop its references."""
+        """The request finished or was cancelled after `computed` tokens: drop its references.
+
+        What was published beyond them will not be computed and is withdrawn.
+        """
         self._withdraw(sequence, computed)
         self._publish_computed(sequence, computed)
         self._release(sequence)
@@ -313,8 +329,8 @@ class HybridMemory:
     def preempt(self, sequence: SequenceMemory, computed: int) -> None:
         """Take the request's memory away; it will be recomputed from a new lookup.
 
-        `computed` counts the tokens of earlier steps. What it published in this very step was
-        never computed and is withdrawn.
+        `computed` counts the tokens of earlier steps. What it published in this very step will
+        not be computed and is withdrawn.
         """
         self._withdraw(sequence, computed)
         self._publish_computed(sequence, computed)
@@ -407,11 +423,7 @@ class HybridMemory:
                 self.observer.on_lose("attention", key, "withdrawn")
         sequence.num_published_blocks = min(start, sequence.num_published_blocks)
         checkpoint = sequence.state
-        if (
-            checkpoint is not None
-            and checkpoint.key is not None
-            and checkpoint.tokens > computed
-        ):
+        if checkpoint is not None and checkpoint.key is not None and checkpoint.tokens > computed:
             self._lose_checkpoint(checkpoint, cause="withdrawn")
 
     def _pin_rightmost(self, sequence: SequenceMemory, computed: int) -> None:

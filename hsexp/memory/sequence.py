@@ -42,10 +42,6 @@ class SequenceMemory:
     """The state before, read by the step that wrote `state`; given up at the next step."""
     retained: list[Checkpoint] = field(default_factory=list)
     """Superseded states that the lifetime policy keeps until this request leaves."""
-    step: int = -1
-    """Step of the last `extend`."""
-    step_published_from: int = 0
-    """Blocks from here on were published in that step, before their content was computed."""
 
     @property
     def num_states(self) -> int:
@@ -61,7 +57,7 @@ class Hit:
     blocks: Sequence[int] = ()
     checkpoint: Checkpoint | None = None
     ready: bool = True
-    """False while the checkpoint is being computed by the step that is being scheduled."""
+    """False while part of it is being computed by the step that is being scheduled."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

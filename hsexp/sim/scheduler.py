@@ -202,7 +202,7 @@ class SimScheduler:
         self._blocked: _BlockedHead | None = None
         self._steps_without_progress = 0
         self._furthest: dict[int, int] = {}
-        """Most tokens that a preempted request ever had computed, by request id."""
+        """Most tokens that a request ever prefilled, by request id."""
 
     def run(self) -> None:
         """Run until every request finished or was refused.
@@ -333,10 +333,6 @@ class SimScheduler:
         computed = victim.computed_at(self._step)
         self.memory.preempt(victim.memory, computed)
         victim.generated = self._generated_at(victim, self._step)
-        request_id = victim.request.request_id
-        if computed > self._furthest.get(request_id, 0):
-            self._furthest[request_id] = computed
-            self._steps_without_progress = 0
         self._prefilling.pop(victim.serial, None)
         victim.decoding = False
         victim.computed = 0
@@ -382,6 +378,8 @@ class SimScheduler:
                     waiting=waiting,
                 )
             )
+        if decode_tokens:
+            self._steps_without_progress = 0
         self.stranded.add(self.memory, num_steps)
         self._now_ns += num_steps * step_ns
         self._step += num_steps
@@ -394,6 +392,9 @@ class SimScheduler:
                 continue
             request.chunk = 0
             request.computed += chunk
+            if request.computed > self._furthest.get(request.request.request_id, 0):
+                self._furthest[request.request.request_id] = request.computed
+                self._steps_without_progress = 0
             if request.num_preemptions:
                 request.replayed_tokens += chunk
             else:
@@ -423,7 +424,6 @@ class SimScheduler:
             request.decoding = False
             request.finish_ns = self._now_ns
             del self._running[request.serial]
-            self._steps_without_progress = 0
 
     # -- leaping -----------------------------------------------------------------------------
 

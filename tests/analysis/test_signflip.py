@@ -128,6 +128,13 @@ def test_beyond_the_limit_the_result_is_labelled_monte_carlo_and_never_zero():
     assert sign_flip_test(shuffled) == result
 
 
+def test_monte_carlo_does_not_depend_on_the_order_of_the_differences():
+    values = np.random.default_rng(4).normal(0.15, 1.0, 40)
+    result = sign_flip_test(values)
+    assert 0.01 < result.p_value < 0.99
+    assert sign_flip_test(values[::-1]) == result
+
+
 def test_monte_carlo_is_close_to_the_enumeration_it_replaces():
     values = np.random.default_rng(5).normal(0.3, 1.0, 16)
     exact = sign_flip_test(values)

@@ -26,6 +26,7 @@ from hsexp.config.schema import (
     S2Config,
 )
 from hsexp.memory import (
+    Hit,
     HybridMemory,
     Observer,
     PagePool,
@@ -72,6 +73,7 @@ NATIVE_ORDER = ReleaseOrder(
 def toy_config(name: str, *, grid: int = GRID, **changes: Any) -> OrganizationConfig:
     """An organization without a reserve that counts one state at admission."""
     common: dict[str, Any] = {
+        "kind": name,
         "name": name,
         "block_size": 2 if name == "d0" else 8,
         "reserve_fraction": 0.0,
@@ -86,9 +88,12 @@ def toy_config(name: str, *, grid: int = GRID, **changes: Any) -> OrganizationCo
         case "s2":
             return S2Config(**(common | {"checkpoint_grid": grid, "slot_bytes": 256} | changes))
         case _:
-            return D0Config(
-                **(common | {"checkpoint_multiple": grid, "attention_fraction": None} | changes)
-            )
+            native: dict[str, Any] = {
+                "checkpoint_multiple": grid,
+                "checkpoint_grid": None,
+                "attention_fraction": None,
+            }
+            return D0Config(**(common | native | changes))
 
 
 def toy_memory(
@@ -135,6 +140,9 @@ def toy_memory(
     usable = [pool.spec.num_usable for pool in memory.pools]
     assert usable == ([num_pages, num_states] if name == "d0" else [num_pages])
     return memory
+
+
+MISS = Hit(tokens=0)
 
 
 # -- requests ------------------------------------------------------------------------------------

