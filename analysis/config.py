@@ -1,29 +1,30 @@
-"""Reads conf/analysis: one YAML file a campaign becomes one frozen `AnalysisConfig`."""
+"""Reads conf/analysis and the designs of conf/campaign as frozen values.
 
+conf/analysis/<campaign>.yaml lists a campaign's tables and figures; conf/analysis/families holds
+the families of tests that span several campaigns.
+"""
+
+from functools import cache
 from typing import Any
 
 import yaml
 
 from analysis.errors import AnalysisError
-from analysis.families import AnalysisConfig
+from analysis.families import AnalysisConfig, Design, Family, Listing
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF, options
 
 
 def load(campaign: str) -> AnalysisConfig:
-    """The analysis of a campaign.
+    """The analysis of a campaign with a family of its own.
 
     Raises:
         AnalysisError: there is none, or its file is refused (field and value are named).
     """
-    if campaign not in campaigns():
-        raise AnalysisError(
-            f"campaign {campaign} has no analysis; there is {', '.join(campaigns())}"
-        )
+    data = _analysis(campaign)
     try:
-        blocks = _read("campaign", campaign)["campaign"]["blocks"]
-        return parse(_read("analysis", campaign), blocks=blocks)
-    except (ConfigError, yaml.YAMLError) as error:
+        return parse(data, blocks=_blocks(campaign))
+    except ConfigError as error:
         raise AnalysisError(f"conf/analysis/{campaign}.yaml: {error}") from None
 
 
@@ -41,9 +42,78 @@ def parse(data: dict[str, Any], *, blocks: dict[str, Any]) -> AnalysisConfig:
     return AnalysisConfig.parse(data | {"design": blocks[design]})
 
 
+def listing(campaign: str) -> Listing:
+    """Tables and figures of a campaign.
+
+    Raises:
+        AnalysisError: there are none, or the file is refused.
+    """
+    data = _analysis(campaign)
+    try:
+        return Listing.parse({name: data[name] for name in Listing.model_fields if name in data})
+    except ConfigError as error:
+        raise AnalysisError(f"conf/analysis/{campaign}.yaml: {error}") from None
+
+
 def campaigns() -> list[str]:
     """Campaigns that can be analysed."""
     return options("analysis")
+
+
+@cache
+def family(name: str) -> Family:
+    """A family of conf/analysis/families.
+
+    Raises:
+        AnalysisError: there is none, or its file is refused.
+    """
+    if name not in options("analysis/families"):
+        raise AnalysisError(
+            f"family {name} is unknown; there is {', '.join(options('analysis/families'))}"
+        )
+    try:
+        return Family.parse(_read("analysis/families", name))
+    except ConfigError as error:
+        raise AnalysisError(f"conf/analysis/families/{name}.yaml: {error}") from None
+
+
+@cache
+def block_design(campaign: str, block: str) -> Design:
+    """One block of conf/campaign, with the blocks that share its runs.
+
+    Raises:
+        AnalysisError: the campaign or the block does not exist, or is refused.
+    """
+    if campaign not in options("campaign"):
+        raise AnalysisError(f"campaign {campaign} does not exist")
+    blocks = _blocks(campaign)
+    if block not in blocks:
+        raise AnalysisError(f"campaign {campaign} has no block {block}; it has {', '.join(blocks)}")
+
+    def law(name: str) -> tuple[Any, Any]:
+        return blocks[name].get("workload"), blocks[name].get("arrivals")
+
+    same_law = [name for name in blocks if law(name) == law(block)]
+    try:
+        return Design.parse(blocks[block] | {"same_law": same_law})
+    except ConfigError as error:
+        raise AnalysisError(f"conf/campaign/{campaign}.yaml: {error}") from None
+
+
+def _analysis(campaign: str) -> dict[str, Any]:
+    if campaign not in campaigns():
+        raise AnalysisError(
+            f"campaign {campaign} has no analysis; there is {', '.join(campaigns())}"
+        )
+    try:
+        return _read("analysis", campaign)
+    except yaml.YAMLError as error:
+        raise AnalysisError(f"conf/analysis/{campaign}.yaml: {error}") from None
+
+
+def _blocks(campaign: str) -> dict[str, Any]:
+    blocks: dict[str, Any] = _read("campaign", campaign)["campaign"]["blocks"]
+    return blocks
 
 
 def _read(group: str, name: str) -> dict[str, Any]:

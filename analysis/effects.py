@@ -43,6 +43,16 @@ class Pairs:
             excluded={**self.excluded, **self.undefined},
         )
 
+    def without(self, seeds: Mapping[int, str]) -> "Pairs":
+        """The pairs but for some seeds, each with its reason; those stay on record."""
+        kept = ~self.numerator.index.isin(list(seeds))
+        return Pairs(
+            numerator=self.numerator[kept],
+            denominator=self.denominator[kept],
+            undefined={seed: why for seed, why in self.undefined.items() if seed not in seeds},
+            excluded={**self.excluded, **seeds},
+        )
+
     def require_defined(self) -> None:
         """Raises: UndefinedPairsError, naming every pair without a ratio."""
         if self.undefined:

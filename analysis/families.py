@@ -23,6 +23,7 @@ class Arm(Config):
     retention: Name | None = None
     pinning: Name | None = None
     isolation: Name | None = None
+    trace: bool | None = None
 
     @property
     def axes(self) -> dict[str, Axis]:
@@ -45,14 +46,25 @@ class Arm(Config):
         return Arm(**{**place.axes, **self.axes})
 
 
+Printed = tuple[str, str, str]
+"""Where the paper prints a number: table, row, column of `ledgers/paper`."""
+
+
 class Contrast(Config):
     """Numerator over denominator, paired by seed."""
 
     id: Name
+    campaign: Name | None = None
+    """Campaign of its runs; null is that of the analysis."""
+    block: Name | None = None
+    """Block of conf/campaign whose runs and seeds it takes; null is the design of the analysis."""
     numerator: Arm
     denominator: Arm
     at: Arm
-    """What both arms share."""
+    """What both arms share, of the axes that the block varies."""
+    published_change: Printed | None = None
+    published_p: Printed | None = None
+    """The adjusted p."""
 
     @model_validator(mode="after")
     def _place_is_not_varied(self) -> "Contrast":
@@ -85,8 +97,17 @@ class Interaction(Config):
     subtrahend: Name
     definition: Literal["published", "inferred"]
     """Whether the paper spells the contrast out."""
-    published_as: str | None = None
-    """Its entry among the published text facts (`ledgers/paper/text.csv`)."""
+    published_change: Printed | None = None
+    published_p: Printed | None = None
+    """The adjusted p."""
+
+
+class AffectedRun(Config):
+    """A run whose adoption is in doubt (Appendix E.14)."""
+
+    arm: Arm
+    seed: Seed
+    why: str
 
 
 class Family(Config):
@@ -95,12 +116,19 @@ class Family(Config):
     name: Name
     source: str
     alpha: Annotated[float, Field(gt=0.0, lt=1.0)]
+    scale: Literal["log ratio", "relative change"] = "log ratio"
+    """What the signs of are flipped; the display is always in percent."""
+    looks: tuple[PositiveInt, ...] = ()
+    """Seeds at each look of a sequential test (Eq. B1); empty tests all seeds once."""
     contrasts: tuple[Contrast, ...]
-    interactions: tuple[Interaction, ...]
+    components: tuple[Contrast, ...] = ()
+    """Contrasts that interactions need and that are not tested themselves."""
+    interactions: tuple[Interaction, ...] = ()
+    affected: tuple[AffectedRun, ...] = ()
 
     @model_validator(mode="after")
     def _names_are_unique_and_known(self) -> "Family":
-        ids = [contrast.id for contrast in self.contrasts]
+        ids = [contrast.id for contrast in (*self.contrasts, *self.components)]
         every = ids + [interaction.id for interaction in self.interactions]
         if twice := {name for name in every if every.count(name) > 1}:
             raise ValueError(f"family {self.name} declares {', '.join(sorted(twice))} twice")
@@ -119,6 +147,10 @@ class Family(Config):
 class Design(Block):
     """The cells that a campaign's tables need: one block of the campaign, run whole."""
 
+    same_law: tuple[Name, ...] = ()
+    """Blocks with this one's workload and arrivals. Cells of equal axes are the same run in all of
+    them, recorded under one name; empty asks nothing of the name."""
+
     @property
     def axes(self) -> dict[str, tuple[Axis | None, ...]]:
         """Every value that a run of the design may have, by axis; seeds are left open."""
@@ -130,6 +162,11 @@ class Design(Block):
         order += [name for name in Arm.model_fields if name not in order]
         factors = product(*(getattr(self, name) for name in order))
         return [Arm(**dict(zip(order, values, strict=True))) for values in factors]
+
+    def whole(self, arm: Arm) -> Arm:
+        """The arm with the axes that the design leaves no choice about."""
+        fixed = {name: values[0] for name, values in self.axes.items() if len(values) == 1}
+        return Arm(**{**fixed, **arm.axes})
 
 
 class BootstrapConfig(Config):
@@ -148,13 +185,18 @@ class SignFlipConfig(Config):
     seed: Seed
 
 
-class AnalysisConfig(Config):
-    """What one campaign's ledger is turned into."""
+class Listing(Config):
+    """What one campaign's ledger is turned into, in order."""
 
     campaign: Name
     title: str
     tables: tuple[Name, ...]
     figures: tuple[Name, ...]
+
+
+class AnalysisConfig(Listing):
+    """The listing of a campaign with a family of its own (Q6)."""
+
     design: Design
     preselected: dict[Name, dict[Name, Arm]]
     """Budget, organization: the setting chosen before the confirmation."""

@@ -1,4 +1,8 @@
-"""The runs an analysis may use: the adopted attempts of one design, from one engine."""
+"""The runs an analysis may use: the adopted attempts of one design, from one engine.
+
+A design without any run is a value too (`Runs.absent`): each of its cells is missing, with a
+reason, and no number comes out of it.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +23,14 @@ class Origin:
     """Where the numbers of a table or figure come from."""
 
     data_kind: str
-    """"simulated" or "measured"."""
-    engine: str
-    device: str
-    time_model: str
+    """"simulated" or "measured" for runs; else in words what was done without any."""
+    engine: str | None = None
+    device: str | None = None
+    time_model: str | None = None
 
     def __str__(self) -> str:
+        if self.engine is None:
+            return self.data_kind
         return (
             f"{self.data_kind} (engine {self.engine}, device {self.device}, "
             f"time model {self.time_model})"
@@ -37,9 +43,14 @@ class Runs:
 
     adopted: pd.DataFrame
     attempts: pd.DataFrame
+    campaign: str
+    design: Design
     seeds: tuple[int, ...]
     """The seeds that every cell needs, ascending."""
-    origin: Origin
+    known_origin: Origin | None
+    """None without any run."""
+    why_absent: str | None = None
+    """Why there is no run at all."""
     notes: tuple[str, ...] = ()
     _rows: dict[Arm, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
     """Adopted runs by arm, as they were first asked for."""
@@ -65,7 +76,9 @@ class Runs:
         """
         of_design = attempts[attempts["campaign"] == campaign]
         for axis, values in design.axes.items():
-            of_design = of_design[of_design[axis].isin(values)]
+            of_design = of_design[_axis(of_design, axis).isin(values)]
+        if design.same_law:
+            of_design = of_design[of_design["block"].isin(design.same_law)]
         wanted = sorted({*design.seeds, *of_design["seed"].tolist()} if seeds is None else seeds)
         of_design = of_design[of_design["seed"].isin(wanted)]
         adopted = of_design[of_design["adopted"].astype(bool) & (of_design["status"] == "ok")]
@@ -77,19 +90,50 @@ class Runs:
         num_others = len(attempts) - len(of_design)
         notes = (f"{num_others} attempts outside the design left out",) if num_others else ()
         return cls(
-            adopted=adopted, attempts=of_design, seeds=tuple(wanted), origin=origin, notes=notes
+            adopted=adopted,
+            attempts=of_design,
+            campaign=campaign,
+            design=design,
+            seeds=tuple(wanted),
+            known_origin=origin,
+            notes=notes,
         )
 
+    @classmethod
+    def absent(cls, *, campaign: str, design: Design, seeds: Sequence[int], why: str) -> "Runs":
+        """No run of a design."""
+        nothing = pd.DataFrame(columns=["cell_id", *Arm.model_fields, "seed", "workload_digest"])
+        return cls(
+            adopted=nothing,
+            attempts=nothing,
+            campaign=campaign,
+            design=design,
+            seeds=tuple(sorted(seeds)),
+            known_origin=None,
+            why_absent=why,
+        )
+
+    @property
+    def origin(self) -> Origin:
+        """Raises: AnalysisError without any run."""
+        if self.known_origin is None:
+            raise AnalysisError(f"campaign {self.campaign}: {self.why_absent}")
+        return self.known_origin
+
     def values(self, arm: Arm, metric: str) -> pd.Series:
-        """One metric by seed; a missing run is NaN.
+        """One metric by seed; NaN for a missing run and where the metric was not recorded.
 
         Raises:
-            AnalysisError: two runs of one seed fit the arm, or the ledger lacks the metric.
+            AnalysisError: two runs of one seed fit the arm.
         """
+        rows = self._of(arm).set_index("seed")
+        recorded = rows[metric] if metric in rows else pd.Series(index=rows.index, dtype="float64")
+        return recorded.reindex(self.seeds).astype(np.float64)
+
+    def cell_ids(self, arm: Arm) -> dict[int, str]:
+        """The run of each seed, by its key in the ledger."""
         rows = self._of(arm)
-        if metric not in rows:
-            raise AnalysisError(f"the ledger has no metric {metric}")
-        return rows.set_index("seed")[metric].reindex(self.seeds).astype(np.float64)
+        return dict(zip(rows["seed"].tolist(), rows["cell_id"].tolist(), strict=True))
 
     def pairs(self, numerator: Arm, denominator: Arm, metric: str) -> Pairs:
         """Two arms paired by seed.
@@ -105,6 +149,8 @@ class Runs:
 
         One line for all seeds of one arm and reason.
         """
+        if self.why_absent is not None:
+            return [f"campaign {self.campaign}: {self.why_absent}"]
         lines = []
         for arm in arms:
             by_reason: dict[str, list[int]] = {}
@@ -115,10 +161,20 @@ class Runs:
                 for seed in values.index[values.isna()]:
                     by_reason.setdefault(f"no {metric}", []).append(int(seed))
             lines += [
-                f"{arm.label} {arm.budget} seed {spell(seeds)}: {reason}"
+                f"{self._spell(arm)} seed {spell(seeds)}: {reason}"
                 for reason, seeds in by_reason.items()
             ]
         return lines
+
+    def _spell(self, arm: Arm) -> str:
+        """The arm by its label, its budget, and those other axes that tell it from its like."""
+        others = [
+            f"{axis} {value}"
+            for axis, value in arm.axes.items()
+            if axis not in ("organization", "budget", "headroom")
+            and len(self.design.axes[axis]) > 1
+        ]
+        return " ".join([arm.label, str(self.design.whole(arm).budget), *others])
 
     def missing_seeds(self, arm: Arm) -> list[int]:
         """Seeds without an adopted run of the arm."""
@@ -133,7 +189,7 @@ class Runs:
         rows = _matching(self.adopted, arm)
         twice = rows[rows["seed"].duplicated(keep=False)]
         if len(twice):
-            axes = [name for name in Arm.model_fields if len(twice[name].unique()) > 1]
+            axes = [name for name in Arm.model_fields if len(_axis(twice, name).unique()) > 1]
             raise AnalysisError(
                 f"seed {twice['seed'].iloc[0]} has two runs for {arm.axes}; they differ in "
                 f"{', '.join(axes) or 'no axis'}"
@@ -173,8 +229,15 @@ def spell(seeds: Sequence[int]) -> str:
 def _matching(frame: pd.DataFrame, arm: Arm) -> pd.DataFrame:
     mask = np.ones(len(frame), dtype=bool)
     for axis, value in arm.axes.items():
-        mask &= (frame[axis] == value).to_numpy(dtype=bool, na_value=False)
+        mask &= (_axis(frame, axis) == value).to_numpy(dtype=bool, na_value=False)
     return frame[mask]
+
+
+def _axis(frame: pd.DataFrame, axis: str) -> pd.Series:
+    """An axis of the rows. Ledgers from before runs could be traced hold untraced runs."""
+    if axis == "trace" and axis not in frame:
+        return pd.Series(False, index=frame.index)
+    return frame[axis]
 
 
 def _only_value(frame: pd.DataFrame, name: str) -> str:

@@ -12,17 +12,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from hsexp.poller import TIME_TOLERANCE_S, poll
 from hsexp.records import RunRecord
+from hsexp.window import Halves, central_window, gauge_halves, output_tokens_within
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Metric = float | int | None
-
-POLL_PERIOD_S = 1.0
-"""The poller of Section 4.2 and Appendix B.4 samples once a second."""
-
-_TIME_TOLERANCE_S = 1e-6
-"""Two computed times closer than this are the same event; steps take milliseconds."""
 
 
 def summarize(record: RunRecord) -> dict[str, Metric]:
@@ -58,17 +54,17 @@ def summarize(record: RunRecord) -> dict[str, Metric]:
         **_distribution("itl", *token_gaps_s(done, steps)),
         **_distribution("e2e", end_to_end_s(done)),
         **_distribution("queue", queueing_s(done)),
-        "prefill_tokens": int((_ints(steps, "num_steps") * _ints(steps, "prefill_tokens")).sum()),
-        "replayed_tokens": _total(requests, "replayed_tokens"),
-        "c_once_tokens": once_recorded_input_tokens(requests),
+        **submitted_tokens(requests, steps),
+        **recorded_totals(requests, steps),
         "num_steps": _total(steps, "num_steps"),
         "event_time_s": float((_ints(steps, "num_steps") * _floats(steps, "step_s")).sum()),
         "num_preemptions": _total(requests, "num_preemptions"),
         "adopted_tokens_mean": _mean(_ints(requests, "adopted_tokens")[admitted]),
-        "running_mean": _mean(running),
-        "running_max": int(running.max()) if running.size else None,
-        "waiting_median": float(np.median(waiting)) if waiting.size else None,
-        "waiting_max": int(waiting.max()) if waiting.size else None,
+        **_gauge("running", running),
+        **_gauge("waiting", waiting),
+        **central_metrics(requests, steps),
+        "stranded_fraction": stranded_fraction(record.counters),
+        "slab_occupancy": slab_occupancy(record.counters),
         **depth_metrics(requests[admitted]),
     }
     return _with_counters(metrics, record.counters)
@@ -132,7 +128,7 @@ class _Times:
         order = ("arrival_s", "first_scheduled_s", "first_token_s", "finish_s")
         for earlier, later in pairwise(order):
             # NaN compares false, so a missing time is caught here as well.
-            ordered = getattr(self, earlier) <= getattr(self, later) + _TIME_TOLERANCE_S
+            ordered = getattr(self, earlier) <= getattr(self, later) + TIME_TOLERANCE_S
             if not ordered.all():
                 index = int(np.flatnonzero(~ordered)[0])
                 request_id = _ints(requests, "request_id")[finished][index]
@@ -207,7 +203,7 @@ def _step_index(time_s: Floats, steps: pd.DataFrame) -> Ints:
     start, duration = _floats(steps, "start_s"), _floats(steps, "step_s")
     num_steps = _ints(steps, "num_steps")
     end = start + num_steps * duration
-    row = np.minimum(np.searchsorted(end, time_s - _TIME_TOLERANCE_S), end.size - 1)
+    row = np.minimum(np.searchsorted(end, time_s - TIME_TOLERANCE_S), end.size - 1)
     inside = np.rint((time_s - start[row]) / duration[row])
     before = np.cumsum(num_steps) - num_steps
     return np.asarray(
@@ -247,25 +243,86 @@ def _overlap(step: Ints, origin: Ints) -> Ints:
 # -- work and state ------------------------------------------------------------------------------
 
 
-def once_recorded_input_tokens(requests: pd.DataFrame) -> int:
-    """C_once: prefill tokens submitted in first executions, replays left out.
+def submitted_tokens(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Metric]:
+    """Tokens that the scheduler gave to the steps, by phase (Appendix C.3, Tables C-4 and E-9).
 
-    The paper's counter form is H - O_ctr, recorded tokens less output increments (Appendix B.4).
+    `initial` is the prompt before a request's first preemption; `replayed` is everything that is
+    prefilled after one: prompt, and outputs generated before (`replayed_output`, None where the
+    engine does not tell them apart).
     """
-    return _total(requests, "prefill_tokens")
+    known = "replayed_output_tokens" in requests
+    prefill, decode = _step_total(steps, "prefill_tokens"), _step_total(steps, "decode_tokens")
+    return {
+        "submitted_tokens": prefill + decode,
+        "prefill_tokens": prefill,
+        "initial_prefill_tokens": _total(requests, "prefill_tokens"),
+        "replayed_tokens": _total(requests, "replayed_tokens"),
+        "replayed_output_tokens": _total(requests, "replayed_output_tokens") if known else None,
+        "decode_tokens": decode,
+    }
 
 
-def poll(steps: pd.DataFrame, column: str) -> Ints:
-    """A gauge as the poller sees it: its value at every whole second from the start of the run to
-    the end of its last step; 0 while nothing runs (Section 4.2, Appendix B.4)."""
-    if steps.empty:
-        return np.empty(0, dtype=np.int64)
-    start = _floats(steps, "start_s")
-    end = start + _ints(steps, "num_steps") * _floats(steps, "step_s")
-    times = np.arange(0.0, end[-1] + _TIME_TOLERANCE_S, POLL_PERIOD_S)
-    row = np.searchsorted(start, times, side="right") - 1
-    busy = (row >= 0) & (times < end[row])
-    return np.where(busy, _ints(steps, column)[row], 0)
+def recorded_totals(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Metric]:
+    """The recorded counters over the whole run, and what follows from them (Appendix B.4).
+
+    H counts a prompt token when it is first computed and an output token when it is generated, so
+    that replays add nothing; O_ctr counts outputs; K counts steps that carry a token.
+    """
+    h = _total(requests, "prefill_tokens") + _total(requests, "generated_tokens")
+    o_ctr = _total(requests, "generated_tokens")
+    carries = (_ints(steps, "prefill_tokens") + _ints(steps, "decode_tokens")) > 0
+    k = int(_ints(steps, "num_steps")[carries].sum())
+    return {
+        "h_tokens": h,
+        "o_ctr_tokens": o_ctr,
+        "c_once_tokens": once_recorded_input_tokens(h, o_ctr),
+        "k_records": k,
+        "h_per_k_mean": h / k if k else None,
+    }
+
+
+def once_recorded_input_tokens(h_tokens: int, o_ctr_tokens: int) -> int:
+    """C_once = H - O_ctr (Appendix B.4): input recorded once, no measure of executed prefill."""
+    return h_tokens - o_ctr_tokens
+
+
+def stranded_fraction(counters: Mapping[str, float | int | None]) -> float | None:
+    """Free bytes of one pool while the other is exhausted, over the bytes of both, by steps (B.4).
+
+    The denominator runs over all steps; that reading is inferred from the size of the printed
+    values (E.12). None for an organization with one pool, which has no such counters: that is no
+    measured zero.
+    """
+    return _share(counters, "stranded_byte_steps", "pool_byte_steps")
+
+
+def slab_occupancy(counters: Mapping[str, float | int | None]) -> float | None:
+    """Slots in use over the slots of all allocated slabs, by steps. None without slabs."""
+    return _share(counters, "used_slot_steps", "slab_slot_steps")
+
+
+def _share(counters: Mapping[str, float | int | None], part: str, whole: str) -> float | None:
+    above, below = counters.get(part), counters.get(whole)
+    return above / below if above is not None and below else None
+
+
+# -- central-arrival window ----------------------------------------------------------------------
+
+
+def central_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Metric]:
+    """Output rate in the window of the planned arrivals, and the drift screen (B.4, E.9)."""
+    window = central_window(_floats(requests, "arrival_s"))
+    if window is None or steps.empty:
+        halves: dict[str, Halves | None] = {"running": None, "waiting": None}
+        throughput = None
+    else:
+        halves = {name: gauge_halves(steps, name, window) for name in ("running", "waiting")}
+        throughput = rate_per_s(output_tokens_within(requests, steps, window), window.length_s)
+    metrics: dict[str, Metric] = {"central_throughput_tok_per_s": throughput}
+    for name, half in halves.items():
+        metrics[f"central_{name}_early_mean"] = None if half is None else half.early
+        metrics[f"central_{name}_late_mean"] = None if half is None else half.late
+    return metrics
 
 
 # -- statistics of one run -----------------------------------------------------------------------
@@ -299,6 +356,14 @@ def _distribution(name: str, values: Floats, counts: Ints | None = None) -> dict
     )
 
 
+def _gauge(name: str, samples: Ints) -> dict[str, Metric]:
+    return {
+        f"{name}_mean": _mean(samples),
+        f"{name}_median": float(np.median(samples)) if samples.size else None,
+        f"{name}_max": int(samples.max()) if samples.size else None,
+    }
+
+
 def _mean(values: NDArray[np.generic]) -> float | None:
     return float(values.astype(np.float64).mean()) if values.size else None
 
@@ -324,3 +389,7 @@ def _ints(frame: pd.DataFrame, column: str) -> Ints:
 
 def _total(frame: pd.DataFrame, column: str) -> int:
     return int(_ints(frame, column).sum())
+
+
+def _step_total(steps: pd.DataFrame, column: str) -> int:
+    return int((_ints(steps, "num_steps") * _ints(steps, column)).sum())

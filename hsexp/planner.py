@@ -114,7 +114,10 @@ def _narrow(launch: Launch) -> tuple[dict[str, Block], list[str]]:
     campaign, notes = launch.serving, []
     blocks = dict(campaign.blocks)
     for axis, chosen in _choices(launch).items():
-        declared = sorted({value for block in blocks.values() for value in getattr(block, axis)})
+        declared = sorted(
+            {value for block in blocks.values() for value in getattr(block, axis)},
+            key=lambda value: (value is not None, value),
+        )
         if list(chosen) == declared:
             continue
         known = set(chosen) <= set(declared)

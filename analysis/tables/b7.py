@@ -207,8 +207,8 @@ def _published(test: FamilyTest, config: AnalysisConfig) -> _Published:
             reject=row["reject"] == "True",
         )
     for interaction in config.family.interactions:
-        if interaction.id == test.id and interaction.published_as is not None:
-            p = published_value("text", "B.12", interaction.published_as)
+        if interaction.id == test.id and interaction.published_p is not None:
+            p = published_value(*interaction.published_p)
             return _Published(holm_p=p, reject=p <= config.family.alpha)
     return _Published()
 

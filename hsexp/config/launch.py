@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic import Field, PositiveInt, TypeAdapter, ValidationError
 
 from hsexp.config.base import Config, ConfigError, describe_errors
@@ -85,6 +85,8 @@ def parse_launch(composed: DictConfig | Mapping[str, Any]) -> Launch:
     if isinstance(composed, DictConfig):
         try:
             data: Any = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+        except MissingMandatoryValue as error:
+            raise ConfigError(f"{error.full_key} is required") from None
         except OmegaConfBaseException as error:
             raise ConfigError(f"{error.full_key or 'config'}: {error.msg}") from None
     else:
@@ -101,4 +103,4 @@ def parse_union(kind: Any, data: Any, *, path: str) -> Any:
     try:
         return TypeAdapter(kind).validate_python(data)
     except ValidationError as error:
-        raise ConfigError(describe_errors(error, path=path)) from None
+        raise ConfigError(describe_errors(error, data, path=path)) from None

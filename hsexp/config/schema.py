@@ -59,8 +59,9 @@ class ReleaseOrder(Config):
     """The first page of a recurrent state without a cache key."""
     plain_members: Literal["head", "tail"]
     """The other pages of a recurrent state without a cache key."""
-    idle_slab: Literal["head", "tail"]
-    """A slab whose slots are all cached or free (S2 only)."""
+    idle_slab: Literal["head", "tail", "like_state"]
+    """A slab whose slots are all cached or free (S2 only); like_state: with the first page of the
+    state whose release made it idle."""
 
 
 class _Organization(Config):
@@ -346,6 +347,8 @@ class ServingCampaign(Config):
     section: str
     """Where the paper describes it."""
     blocks: Annotated[dict[Name, Block], Field(min_length=1)]
+    reuses: tuple[Name, ...] = ()
+    """Campaigns whose accepted runs of equal cells are taken over by reference, never re-run."""
 
 
 class MixConfig(Config):
@@ -381,7 +384,19 @@ class CapacityCampaign(Config):
     feasibility: FeasibilityConfig
 
 
-CampaignConfig = Annotated[ServingCampaign | CapacityCampaign, Field(discriminator="kind")]
+class CollectionCampaign(Config):
+    """Several campaigns, one after the other, each with its own ledger."""
+
+    kind: Literal["collection"]
+    name: Name
+    title: str
+    section: str
+    campaigns: Annotated[tuple[Name, ...], Field(min_length=1)]
+
+
+CampaignConfig = Annotated[
+    ServingCampaign | CapacityCampaign | CollectionCampaign, Field(discriminator="kind")
+]
 
 
 # -- one run -------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def attempt_frame(history: History, ids: Sequence[str]) -> pd.DataFrame:
     for name in _union(row["metrics"] for row in rows):
         columns[name] = _numbers(row["metrics"].get(name) for row in rows)
     for name in PROVENANCE_COLUMNS:
-        values = [row["provenance"][name] for row in rows]
+        values = [row["provenance"].get(name) for row in rows]
         columns[name] = _numbers(values) if name == "wall_s" else _texts(map(_text, values))
     return pd.DataFrame(columns)
 

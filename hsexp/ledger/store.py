@@ -17,6 +17,7 @@ Tables reach the disk before the attempt that names them. A table that no attemp
 killed writer left: opening the ledger for writing removes it, under the lock.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -40,6 +41,7 @@ from hsexp.ledger.journal import (
 )
 from hsexp.ledger.provenance import Provenance
 from hsexp.ledger.tables import EncodedTable, decode_table
+from hsexp.plan import Cell
 
 
 class Claim:
@@ -176,6 +178,41 @@ class Ledger:
                 if table is not None:
                     write_durably(_table_path(folder, attempt_id), table)
             self._append(events)
+        return attempt_id
+
+    def refer(self, cell: Cell, source: "Ledger") -> str:
+        """Take over the accepted run of an equal cell in another ledger, by reference.
+
+        The row is this campaign's and says where the run stands (`reused_from`: folder and
+        attempt); its tables are read there. It is one run, however many ledgers name it.
+
+        Raises:
+            LedgerError: the source has not accepted the cell.
+        """
+        accepted = source.accepted().get(cell.cell_id)
+        if accepted is None:
+            raise LedgerError(f"{source.path}: cell {cell.cell_id} is not accepted there")
+        row = source._history.rows[accepted]
+        further = row["provenance"].get("reused_from") or {"ledger": ".", "attempt_id": accepted}
+        stands_in = source.path / further["ledger"]
+        with self._writing():
+            attempt_id = f"{cell.cell_id}-{self.num_attempts(cell.cell_id) + 1}"
+            folder = Path(os.path.relpath(stands_in, self.path)).as_posix()
+            reference = {"ledger": folder, "attempt_id": further["attempt_id"]}
+            provenance = row["provenance"] | {"reused_from": reference}
+            referring = row | {
+                "attempt_id": attempt_id,
+                "campaign": cell.campaign,
+                "block": cell.block,
+                "pair_id": cell.pair_id,
+                "provenance": provenance,
+            }
+            self._append(
+                [
+                    {"kind": "attempt", "row": referring},
+                    _adopt_event(cell.cell_id, attempt_id, f"run of {folder}"),
+                ]
+            )
         return attempt_id
 
     def adopt(self, cell_id: str, attempt_id: str, *, reason: str) -> None:
@@ -343,6 +380,10 @@ class Ledger:
         if attempt_id is None:
             raise LedgerError(f"{self.path}: no attempt and no accepted cell is called {key!r}")
         file = _table_path(folder, attempt_id)
+        reference = history.rows[attempt_id]["provenance"].get("reused_from")
+        if reference is not None:
+            there = self.path / reference["ledger"] / folder.name
+            file = _table_path(there, reference["attempt_id"])
         if not file.exists():
             raise LedgerError(f"{file}: attempt {attempt_id} has no such table")
         return decode_table(file)

@@ -77,6 +77,8 @@ class StateStore(ABC):
     def hold(self, checkpoint: Checkpoint) -> None:
         """Add a reference; the first one takes the pages out of the queue."""
         if checkpoint.refs == 0:
+            if checkpoint.key is None:
+                raise MemoryFault(f"{checkpoint} is lost, its pages may have another owner")
             self.pool.hold(checkpoint.pages)
         checkpoint.refs += 1
 

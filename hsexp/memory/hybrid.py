@@ -371,14 +371,13 @@ class HybridMemory:
 
     def reset_cache(self) -> int:
         """Lose every cached entry that nobody references. Returns how many."""
-        num_lost = 0
+        num_entries = len(self.block_index) + len(self.checkpoint_index)
         for pool in self.pools:
             for page in pool.queue:
                 entry = pool.entries[page]
                 if entry is not None:
                     self._lose(pool, page, entry, cause="reset")
-                    num_lost += 1
-        return num_lost
+        return num_entries - len(self.block_index) - len(self.checkpoint_index)
 
     def _give_up_superseded(self, sequence: SequenceMemory) -> None:
         checkpoint = sequence.superseded
@@ -419,6 +418,7 @@ class HybridMemory:
             key = entries[page]
             entries[page] = None
             self.block_index.remove(key, page)
+            self.counters.lost_blocks += 1
             if self.observer is not None:
                 self.observer.on_lose("attention", key, "withdrawn")
         sequence.num_published_blocks = min(start, sequence.num_published_blocks)
@@ -468,6 +468,7 @@ class HybridMemory:
         elif type(entry) is not Slab:  # a slab goes with its last checkpoint
             self.block_index.remove(entry, page)
             pool.entries[page] = None
+            self.counters.lost_blocks += 1
             if self.observer is not None:
                 self.observer.on_lose("attention", entry, cause)
 

@@ -2,7 +2,7 @@
 
     slot:  free | active (its state is referenced) | cached (published, not referenced)
     slab:  active  .. some slot is active; the page is referenced
-           idle ..... only cached and free slots; the page is queued, at the head by default
+           idle ..... only cached and free slots; the page is queued (release_order.idle_slab)
            gone ..... no slot in use; the page is an ordinary page again
 
 Reassigning an idle slab's page invalidates every checkpoint with a slot in it first. An idle slab
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from hsexp.config.schema import ReleaseOrder
 from hsexp.memory.checkpoint import Checkpoint, StateStore
-from hsexp.memory.pool import MemoryFault, PagePool
+from hsexp.memory.pool import End, MemoryFault, PagePool
 
 
 class Slab:
@@ -105,7 +105,8 @@ class SlabStateStore(StateStore):
         return checkpoint
 
     def hold(self, checkpoint: Checkpoint) -> None:
-        if checkpoint.refs == 0:
+        super().hold(checkpoint)
+        if checkpoint.refs == 1:
             slab = checkpoint.slab
             assert slab is not None
             if slab.num_active == 0:
@@ -113,7 +114,6 @@ class SlabStateStore(StateStore):
                 self.free_active_slots += slab.num_free
             slab.num_active += 1
             self._enlist(slab)
-        super().hold(checkpoint)
 
     def release(self, checkpoint: Checkpoint) -> None:
         super().release(checkpoint)
@@ -128,7 +128,7 @@ class SlabStateStore(StateStore):
             self._enlist(slab)
             return
         self.free_active_slots -= slab.num_free
-        end = self.order.idle_slab
+        end = self._end_of_idle(checkpoint)
         if slab.num_used:
             self.pool.release((slab.page,), hashed=end, plain=end)
             self._enlist(slab)
@@ -146,6 +146,13 @@ class SlabStateStore(StateStore):
                 self._enlist(slab)
             else:
                 self._dissolve(slab)
+
+    def _end_of_idle(self, last_released: Checkpoint) -> End:
+        """Where an idle slab's page queues."""
+        order = self.order
+        if order.idle_slab != "like_state":
+            return order.idle_slab
+        return order.plain_representative if last_released.key is None else order.hashed
 
     def _slab_with_free_slot(self) -> Slab:
         """The first active slab with room, else the first idle one, else a new page."""

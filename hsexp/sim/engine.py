@@ -8,6 +8,7 @@ import pandas as pd
 from hsexp.config.schema import DeviceConfig, SchedulerConfig
 from hsexp.memory.hybrid import HybridMemory
 from hsexp.records import REQUEST_COLUMNS, STEP_COLUMNS, RunRecord
+from hsexp.sim.balance import check_balance
 from hsexp.sim.scheduler import SimRequest, SimScheduler, StepStretch
 from hsexp.sim.steptime import NS_PER_S, StepClock
 from hsexp.workload.request import Workload
@@ -29,6 +30,7 @@ def simulate(
     Raises:
         ValueError: the scheduler's settings cannot work with this memory.
         NoProgress: requests are stuck.
+        Imbalance: the run's totals contradict each other.
     """
     if scheduler.token_budget < memory.checkpoint_grid:
         raise ValueError(
@@ -49,7 +51,7 @@ def simulate(
     )
     run.run()
     stranded = asdict(run.stranded) if len(memory.pools) > 1 else {}
-    return RunRecord(
+    record = RunRecord(
         requests=_request_table(run.requests),
         steps=_step_table(run.stretches),
         counters=asdict(memory.counters) | stranded,
@@ -67,6 +69,8 @@ def simulate(
             "headroom_pages": list(memory.admission.headroom_pages),
         },
     )
+    check_balance(record, memory)
+    return record
 
 
 def _seconds(times_ns: list[int | None]) -> np.ndarray:

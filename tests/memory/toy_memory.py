@@ -10,7 +10,7 @@ Block of 8 tokens and a checkpoint grid of 8 (D0: block of 2). Sizes follow from
       D0      unit 256 B of attention (2 tokens), 256 B composites (2 tokens' KV, so grid 8)
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any
 
 from hsexp.config.schema import (
@@ -222,17 +222,38 @@ def queue_of(pool: PagePool) -> list[int]:
     return list(pool.queue)
 
 
-def fill_pages(pool: PagePool, *, leave: int = 0) -> list[int]:
-    """Take all free pages but `leave`, as a foreign holder."""
-    return pool.take(pool.num_free - leave)
+def leave_free(memory: HybridMemory, attention: int, recurrent: int) -> None:
+    """A foreign holder takes all pages but these; in a shared pool their sum is left."""
+    if len(memory.pools) == 1:
+        memory.attention_pool.take(memory.attention_pool.num_free - attention - recurrent)
+    else:
+        memory.attention_pool.take(memory.attention_pool.num_free - attention)
+        memory.states.pool.take(memory.states.pool.num_free - recurrent)
+
+
+def reassign(pool: PagePool, *pages: int) -> None:
+    """Give queued pages a new owner, as if they were the next to go, and free them again."""
+    for page in reversed(pages):
+        pool.queue.move_to_end(page, last=False)
+    taken = pool.take(len(pages))
+    assert taken == list(pages)
+    pool.release(taken, hashed="tail", plain="tail")
+
+
+def slab_store(memory: HybridMemory) -> SlabStateStore:
+    assert isinstance(memory.states, SlabStateStore)
+    return memory.states
+
+
+def state_of(sequence: SequenceMemory) -> Checkpoint:
+    assert sequence.state is not None
+    return sequence.state
 
 
 def cached_checkpoints(memory: HybridMemory) -> dict[Hashable, list[Checkpoint]]:
     """Checkpoints by key, the oldest first."""
     index = memory.checkpoint_index
-    return {
-        key: [oldest, *index.duplicates.get(key, [])] for key, oldest in index.oldest.items()
-    }
+    return {key: [oldest, *index.duplicates.get(key, [])] for key, oldest in index.oldest.items()}
 
 
 def cached_boundaries(memory: HybridMemory, sequence: SequenceMemory) -> list[int]:
@@ -304,7 +325,3 @@ def _checkpoint(state: Checkpoint | None) -> Any:
 
 def _slab(slab: Slab) -> Any:
     return (slab.page, slab.serial, slab.free_mask, slab.num_active)
-
-
-def pages_of(states: Sequence[Checkpoint]) -> set[int]:
-    return {page for state in states for page in state.pages}

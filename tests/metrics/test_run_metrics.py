@@ -1,47 +1,11 @@
 """Every metric against numbers that can be counted by hand."""
 
 import numpy as np
-import pandas as pd
 import pytest
+from toy_run import STEPS, A, B, record
 
-from hsexp.metrics import percentile, poll, summarize
-from hsexp.records import REQUEST_COLUMNS, STEP_COLUMNS, RunRecord
-
-# Two requests, A and B. Steps end at 1.5, 2.5 | 3.0, 3.5 | 3.75, 4.0.
-#   A: waits 0.5-0.5, tokens at 1.5 2.5 3.0 3.5          gaps 1.0 0.5 0.5
-#   B: waits 1.0-1.5, tokens at 2.5 3.0 3.5 3.75 4.0     gaps 0.5 0.5 0.25 0.25
-A = {"request_id": 0, "prompt_tokens": 10, "generated_tokens": 4, "arrival_s": 0.5}
-A |= {"first_scheduled_s": 0.5, "first_token_s": 1.5, "finish_s": 3.5, "prefill_tokens": 10}
-B = {"request_id": 1, "prompt_tokens": 25, "generated_tokens": 5, "arrival_s": 1.0}
-B |= {"first_scheduled_s": 1.5, "first_token_s": 2.5, "finish_s": 4.0, "prefill_tokens": 20}
-B |= {"adopted_tokens": 5}
-STEPS = [
-    # start, steps, duration, decode, prefill, running, waiting
-    (0.5, 1, 1.0, 0, 10, 1, 1),
-    (1.5, 1, 1.0, 1, 20, 2, 0),
-    (2.5, 2, 0.5, 2, 0, 2, 0),
-    (3.5, 2, 0.25, 1, 0, 1, 0),
-]
-
-
-def record(requests=(A, B), steps=STEPS, **counters):
-    blank = {
-        "status": "finished",
-        "reason": None,
-        "output_tokens": 0,
-        "num_preemptions": 0,
-        "adopted_tokens": 0,
-        "replayed_tokens": 0,
-    }
-    table = pd.DataFrame([blank | request for request in requests])
-    columns = ["start_s", "num_steps", "step_s", "decode_tokens", "prefill_tokens"]
-    step_table = pd.DataFrame(steps, columns=[*columns, "running", "waiting"])
-    step_table["first_step"] = step_table["num_steps"].cumsum() - step_table["num_steps"]
-    return RunRecord(
-        requests=table.astype(REQUEST_COLUMNS)[list(REQUEST_COLUMNS)],
-        steps=step_table.astype(STEP_COLUMNS)[list(STEP_COLUMNS)],
-        counters=counters,
-    )
+from hsexp.metrics import percentile, summarize
+from hsexp.poller import poll
 
 
 def test_two_requests_give_the_throughput_of_the_span_from_first_start_to_last_success():
@@ -72,12 +36,54 @@ def test_token_gaps_are_the_steps_that_each_token_waited_for():
 def test_work_counters_sum_over_steps_and_requests():
     metrics = summarize(record([A, B | {"replayed_tokens": 7, "num_preemptions": 1}]))
     assert metrics["prefill_tokens"] == 30  # submitted, as the steps count them
-    assert metrics["c_once_tokens"] == 30  # first executions
+    assert metrics["initial_prefill_tokens"] == 30  # before a preemption
+    assert metrics["decode_tokens"] == 7  # 1 + 2 x 2 + 2 x 1
+    assert metrics["submitted_tokens"] == 37
     assert metrics["replayed_tokens"] == 7
+    assert metrics["replayed_output_tokens"] is None  # not told apart in this table
     assert metrics["num_preemptions"] == 1
     assert metrics["num_steps"] == 6
     assert metrics["event_time_s"] == 3.5  # 1 + 1 + 2 x 0.5 + 2 x 0.25
     assert metrics["adopted_tokens_mean"] == 2.5
+
+
+def test_replayed_outputs_are_summed_where_the_engine_tells_them_apart():
+    run = record([A, B | {"replayed_tokens": 7, "num_preemptions": 1}])
+    run.requests = run.requests.assign(replayed_output_tokens=[0, 3])
+    assert summarize(run)["replayed_output_tokens"] == 3
+
+
+def test_recorded_totals_count_prompts_once_and_outputs_as_they_come():
+    # H = 10 + 20 prompt tokens + 4 + 5 outputs; a replay of seven tokens is recorded by nobody.
+    metrics = summarize(record([A, B | {"replayed_tokens": 7, "num_preemptions": 1}]))
+    assert (metrics["h_tokens"], metrics["o_ctr_tokens"]) == (39, 9)
+    assert metrics["c_once_tokens"] == 30
+    assert (metrics["k_records"], metrics["h_per_k_mean"]) == (6, 6.5)
+
+
+def test_a_step_without_a_token_leaves_no_record():
+    metrics = summarize(record(steps=[*STEPS, (4.0, 3, 0.1, 0, 0, 1, 0)]))
+    assert (metrics["num_steps"], metrics["k_records"]) == (9, 6)
+
+
+def test_outputs_of_an_unfinished_request_are_recorded_although_they_are_no_throughput():
+    unfinished = B | {"status": "unfinished", "reason": "stopped", "finish_s": np.nan}
+    metrics = summarize(record([A, unfinished]))
+    assert (metrics["output_tokens"], metrics["o_ctr_tokens"]) == (4, 9)
+
+
+def test_the_stranded_fraction_is_weighted_by_steps_and_absent_with_one_pool():
+    metrics = summarize(record(stranded_byte_steps=30, pool_byte_steps=1000))
+    assert metrics["stranded_fraction"] == 0.03
+    assert summarize(record(stranded_byte_steps=0, pool_byte_steps=9))["stranded_fraction"] == 0.0
+    assert summarize(record())["stranded_fraction"] is None
+
+
+def test_slab_occupancy_is_used_slots_over_all_slots_and_absent_without_slabs():
+    # Appendix E.1: 43 convolution states in 3 slabs of 16 slots.
+    assert summarize(record(used_slot_steps=43, slab_slot_steps=48))["slab_occupancy"] == 43 / 48
+    assert summarize(record(used_slot_steps=0, slab_slot_steps=0))["slab_occupancy"] is None
+    assert summarize(record())["slab_occupancy"] is None
 
 
 def test_the_poller_sees_whole_seconds_and_idle_as_zero():
@@ -87,7 +93,9 @@ def test_the_poller_sees_whole_seconds_and_idle_as_zero():
     assert poll(record().steps, "waiting").tolist() == [0, 1, 0, 0, 0]
     assert metrics["running_mean"] == 1.0
     assert metrics["running_max"] == 2
+    assert metrics["running_median"] == 1.0
     assert (metrics["waiting_median"], metrics["waiting_max"]) == (0.0, 1)
+    assert metrics["waiting_mean"] == 0.2
 
 
 def test_an_idle_gap_between_two_stretches_is_polled_as_zero():
@@ -218,4 +226,4 @@ def test_counters_join_the_metrics_and_may_not_contradict_them():
 
 def test_counts_are_plain_integers_and_times_plain_floats():
     metrics = summarize(record())
-    assert {type(value) for value in metrics.values()} == {int, float}
+    assert {type(value) for value in metrics.values()} == {int, float, type(None)}

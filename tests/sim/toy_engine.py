@@ -9,7 +9,7 @@ Toy sizes in bytes: one KV token is 1, a recurrent state 12, a convolution state
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from hsexp.config.catalog import read_option
 from hsexp.config.launch import parse_union
@@ -37,8 +37,12 @@ ORGANIZATIONS = ("s0", "s1", "s2", "d0")
 
 TOY = StateGeometry(kv_token_bytes=1, ssm_bytes=12, conv_bytes=1)
 
-SLOW_STEPS = StepTimeModel(name="toy", base_s=0.010, decode_token_s=0.001, prefill_token_s=0.0001)
-"""10 ms a step, 1 ms a decode token, 0.1 ms a prefill token: times add up in the head."""
+SLOW_STEPS = DeviceConfig(
+    name="toy",
+    description="10 ms a step, 1 ms a decode token, 0.1 ms a prefill token: sums fit in the head",
+    step_time=StepTimeModel(name="toy", base_s=0.010, decode_token_s=0.001, prefill_token_s=0.0001),
+    source="made up",
+)
 
 FALCON = ModelConfig.parse(read_option("model", "falcon_h1_7b"))
 
@@ -149,22 +153,16 @@ def play(
     requests: Iterable[Mapping[str, Any]] | Workload,
     memory: HybridMemory,
     *,
-    cap: int = 63,
-    token_budget: int = 2048,
+    cap: int = 8,
+    token_budget: int = 16,
     fast_forward: bool = True,
     stall_steps: int = 50,
     max_model_tokens: int = 100_000,
-    times: StepTimeModel | Literal["a100"] = SLOW_STEPS,
+    device: DeviceConfig = SLOW_STEPS,
 ) -> RunRecord:
-    """Run to the end; the clock is the toy one unless the paper's device is asked for."""
-    workload = requests if isinstance(requests, Workload) else workload_of(requests)
-    device = (
-        DeviceConfig.parse(read_option("device", "a100_40gb"))
-        if times == "a100"
-        else DeviceConfig(name="toy", description="toy", step_time=times, source="made up")
-    )
+    """Run to the end."""
     return simulate(
-        workload,
+        requests if isinstance(requests, Workload) else workload_of(requests),
         memory,
         scheduler=SchedulerConfig(
             token_budget=token_budget, fast_forward=fast_forward, stall_steps=stall_steps
@@ -172,4 +170,21 @@ def play(
         device=device,
         cap=cap,
         max_model_tokens=max_model_tokens,
+    )
+
+
+def play_falcon(
+    workload: Workload, memory: HybridMemory, *, cap: int = 63, fast_forward: bool = True
+) -> RunRecord:
+    """Run to the end on the paper's device."""
+    scheduler = SchedulerConfig.parse(
+        read_option("scheduler", "v1") | {"fast_forward": fast_forward}
+    )
+    return simulate(
+        workload,
+        memory,
+        scheduler=scheduler,
+        device=DeviceConfig.parse(read_option("device", "a100_40gb")),
+        cap=cap,
+        max_model_tokens=FALCON.max_model_tokens,
     )

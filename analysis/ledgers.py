@@ -1,0 +1,155 @@
+"""The ledgers that tables draw from: one a campaign, below one root folder, each read once.
+
+A campaign without a ledger, or a block without a run, is no error here: its runs are absent, with a
+reason, so that a table over several campaigns names what it lacks.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.config import block_design
+from analysis.errors import AnalysisError
+from analysis.families import Arm
+from analysis.runs import Origin, Runs
+from hsexp.ledger import Ledger, LedgerError
+
+
+class Ledgers:
+    """Runs of any campaign by block. Reads only."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        paths: Mapping[str, Path] | None = None,
+        seeds: Sequence[int] | None = None,
+    ) -> None:
+        """
+        Args:
+            root: <root>/<campaign>/<engine> holds each campaign's ledger.
+            paths: ledgers that lie elsewhere, by campaign.
+            seeds: the seeds that every cell needs in place of its block's.
+        """
+        self.root = root
+        self._paths = dict(paths or {})
+        self._seeds = seeds
+        self._campaigns: dict[str, _Campaign] = {}
+        self._runs: dict[tuple[str, str, tuple[int, ...]], Runs] = {}
+
+    def runs(self, campaign: str, block: str, *, seeds: Sequence[int] | None = None) -> Runs:
+        """The runs of one block on its own seeds, or on those asked for.
+
+        Raises:
+            AnalysisError: the ledger is damaged, mixes origins, or the block does not exist.
+        """
+        design = block_design(campaign, block)
+        wanted = tuple(self._seeds or seeds or design.seeds)
+        key = (campaign, block, wanted)
+        if key not in self._runs:
+            of = self._campaign(campaign)
+            try:
+                self._runs[key] = Runs.select(
+                    of.attempts, campaign=campaign, design=design, seeds=wanted
+                )
+            except _NoLedgerError as missing:
+                self._runs[key] = Runs.absent(
+                    campaign=campaign, design=design, seeds=wanted, why=str(missing)
+                )
+        return self._runs[key]
+
+    def path(self, campaign: str) -> Path:
+        """Folder of the campaign's ledger.
+
+        Raises:
+            AnalysisError: there is none, or there are ledgers of several engines.
+        """
+        return self._campaign(campaign).path
+
+    def request_table(self, campaign: str, cell_id: str) -> pd.DataFrame:
+        """One row a request of a run."""
+        return self._campaign(campaign).ledger.request_table(cell_id)
+
+    def step_table(self, campaign: str, cell_id: str) -> pd.DataFrame | None:
+        """One row a stretch of steps of a run; None where the run kept none."""
+        try:
+            return self._campaign(campaign).ledger.step_table(cell_id)
+        except LedgerError:
+            return None
+
+    def _campaign(self, campaign: str) -> "_Campaign":
+        if campaign not in self._campaigns:
+            self._campaigns[campaign] = _Campaign(
+                campaign, self.root / campaign, self._paths.get(campaign)
+            )
+        return self._campaigns[campaign]
+
+
+class _NoLedgerError(AnalysisError):
+    """There is no ledger of a campaign."""
+
+
+class _Campaign:
+    """One campaign's ledger, found and read when first needed."""
+
+    def __init__(self, campaign: str, folder: Path, path: Path | None) -> None:
+        self._campaign = campaign
+        self._folder = folder
+        self._path = path
+
+    @cached_property
+    def path(self) -> Path:
+        if self._path is not None:
+            return self._path
+        engines = sorted(
+            path for path in self._folder.glob("*") if (path / "journal.jsonl").is_file()
+        )
+        if not engines:
+            raise _NoLedgerError(
+                f"{self._folder}: there is no ledger; run `python -m hsexp "
+                f"campaign={self._campaign}` first, or name one with ledger="
+            )
+        if len(engines) > 1:
+            raise AnalysisError(
+                f"{self._folder} has ledgers of {len(engines)} engines, which are never mixed; "
+                f"name one: {', '.join(f'ledger={path}' for path in engines)}"
+            )
+        return engines[0]
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        try:
+            return Ledger.read(self.path)
+        except LedgerError as error:
+            raise AnalysisError(str(error)) from None
+
+    @cached_property
+    def attempts(self) -> pd.DataFrame:
+        return self.ledger.attempts()
+
+
+def common_origin(runs: Iterable[Runs]) -> Origin:
+    """What produced all of them; absent ones say nothing.
+
+    Raises:
+        AnalysisError: none has a run, or they come from different engines, devices or time models.
+    """
+    every = list(runs)
+    origins = {each.known_origin for each in every} - {None}
+    if len(origins) > 1:
+        raise AnalysisError(
+            f"runs of one table must share their origin; got {' and '.join(map(str, origins))}"
+        )
+    for origin in origins:
+        if origin is not None:
+            return origin
+    reasons = dict.fromkeys(f"campaign {each.campaign}: {each.why_absent}" for each in every)
+    raise AnalysisError("there is no run for this: " + "; ".join(reasons))
+
+
+def missing_cells(needs: Iterable[tuple[Runs, Iterable[Arm], Iterable[str]]]) -> tuple[str, ...]:
+    """What `Runs.missing` says of several blocks, each line once."""
+    lines = [line for runs, arms, metrics in needs for line in runs.missing(arms, metrics)]
+    return tuple(dict.fromkeys(lines))

@@ -1,0 +1,174 @@
+"""Carries out one launch: plan, check, run, then tables and figures."""
+
+import os
+import time
+from pathlib import Path
+
+from hydra import compose
+from rich.console import Console
+
+from analysis.config import campaigns as analysed_campaigns
+from hsexp.config.base import ConfigError
+from hsexp.config.catalog import options
+from hsexp.config.launch import Launch, parse_launch
+from hsexp.config.schema import CapacityCampaign, CollectionCampaign, RunConfig, TraceWorkload
+from hsexp.ledger import Ledger, LedgerError, Provenance
+from hsexp.plan import Plan
+from hsexp.planner import make_plan
+from hsexp.workload import build
+from runners.campaign import Summary, run_plan
+from runners.capacity import print_capacity
+from runners.engines import Engine, choose_engine, executor
+from runners.plan_view import print_plan
+from runners.run_view import print_runs
+
+EXIT_FAILED_CELLS, EXIT_REFUSED, EXIT_INTERRUPTED = 1, 2, 130
+
+LEDGERS = Path("ledgers")
+"""Where campaigns keep their runs, below the working directory: <campaign>/<engine>."""
+
+
+def run_launch(launch: Launch, overrides: list[str], console: Console) -> int:
+    """Carry out one launch. Returns the exit code.
+
+    Args:
+        overrides: the command line as Hydra read it; a collection hands it to its members.
+
+    Raises:
+        ConfigError, TraceError: something is refused; nothing has run.
+        LedgerError: the ledger cannot take these runs.
+        AnalysisError: the tables cannot be made.
+    """
+    match launch.campaign:
+        case None:
+            complain(
+                "Which campaign? Type one of\n"
+                + "\n".join(f"  python -m hsexp campaign={name}" for name in options("campaign"))
+                + "\nMore: python -m hsexp --help"
+            )
+            return EXIT_REFUSED
+        case CapacityCampaign():
+            print_capacity(launch, console)
+            return 0
+        case CollectionCampaign():
+            return _run_collection(launch.campaign, launch, overrides, console)
+        case _:
+            return _run_serving(launch, overrides, console)
+
+
+def _run_collection(
+    collection: CollectionCampaign, launch: Launch, overrides: list[str], console: Console
+) -> int:
+    """Run the members one after the other. One that fails does not stop the others."""
+    passed_on = [item for item in overrides if item.split("=")[0] not in ("campaign", "ledger")]
+    engine, _ = choose_engine(launch.engine.name)
+    members = []
+    for name in collection.campaigns:
+        ledger = (launch.ledger or LEDGERS) / name / engine
+        composed = compose(
+            config_name="config",
+            overrides=[f"campaign={name}", f"ledger={ledger}", *passed_on],
+        )
+        members.append(parse_launch(composed))
+    start, code = time.monotonic(), 0
+    for member in members:
+        code = max(code, _run_serving(member, overrides, console))
+    console.print(
+        f"{collection.name}: {len(members)} campaigns in {time.monotonic() - start:.0f} s"
+    )
+    return code
+
+
+def _run_serving(launch: Launch, overrides: list[str], console: Console) -> int:
+    campaign = launch.serving
+    engine, why = choose_engine(launch.engine.name)
+    plan = make_plan(launch, engine=engine)
+    console.print(f"{plan.campaign}: {campaign.title} (Section {campaign.section})")
+    console.print(f"{plan.campaign}: engine {engine} ({why}), device {launch.device.name}")
+    for note in plan.notes:
+        console.print(f"{plan.campaign}: {note}")
+    _check_runs(plan)
+    if launch.stage == "plan":
+        print_plan(plan, console)
+        return 0
+    path = launch.ledger or LEDGERS / plan.campaign / engine
+    ledger = Ledger.open(path, contract=plan.contract)
+    notes = [*plan.notes, *_reuse(launch, plan, ledger, engine)]
+    for note in notes[len(plan.notes) :]:
+        console.print(f"{plan.campaign}: {note}")
+    ledger.launch(overrides=overrides, notes=notes, provenance=Provenance.collect())
+    summary = _run(launch, plan, ledger, engine, console)
+    console.print(f"{plan.campaign}: ledger {path}")
+    if plan.campaign not in analysed_campaigns():
+        print_runs(plan, ledger.frame(), console)
+    elif launch.stage == "all":
+        _analyse_and_draw(launch, path)
+    return 0 if summary.is_complete else EXIT_FAILED_CELLS
+
+
+def _run(launch: Launch, plan: Plan, ledger: Ledger, engine: Engine, console: Console) -> Summary:
+    return run_plan(
+        plan,
+        ledger,
+        executor(engine, record_steps=launch.record_steps),
+        workers=launch.workers or os.cpu_count() or 1,
+        console=console,
+    )
+
+
+def _reuse(launch: Launch, plan: Plan, ledger: Ledger, engine: Engine) -> list[str]:
+    """Take over accepted runs of equal cells from the ledgers of other campaigns, and say so.
+
+    They are looked for beside this ledger, as <campaign>/<engine>.
+    """
+    notes = []
+    root = ledger.path.parent.parent
+    for name in launch.serving.reuses:
+        try:
+            source = Ledger.read(root / name / engine)
+        except LedgerError:
+            continue  # that campaign has not run here
+        there, here = source.accepted(), ledger.accepted()
+        cells = [cell for cell in plan.cells if cell.cell_id in there and cell.cell_id not in here]
+        for cell in cells:
+            ledger.refer(cell, source)
+        if cells:
+            notes.append(f"{len(cells)} runs of {name} are reused by reference")
+    return notes
+
+
+def _analyse_and_draw(launch: Launch, ledger: Path) -> None:
+    """Tables and figures as `python -m analysis` and `python -m figures` make them."""
+    from analysis.__main__ import main as analyse
+    from figures.__main__ import main as draw
+
+    arguments = [f"campaign={launch.serving.name}", f"ledger={ledger}"]
+    if launch.seeds is not None:
+        arguments.append(f"seeds={list(launch.seeds)}")
+    analyse(arguments)
+    draw(arguments)
+
+
+def _check_runs(plan: Plan) -> None:
+    """What only shows when a run is set up is refused here, before any work starts."""
+    from runners.sim import memory_of
+
+    seen: set[tuple[str, str]] = set()
+    for cell in plan.cells:
+        config = RunConfig.parse(cell.config)
+        shape = (config.organization.name, config.budget.name)
+        if shape in seen:
+            continue
+        seen.add(shape)
+        try:
+            memory_of(config)
+        except ValueError as error:
+            raise ConfigError(f"organization {shape[0]} under budget {shape[1]}: {error}") from None
+    config = RunConfig.parse(plan.cells[0].config)
+    if isinstance(config.workload, TraceWorkload):
+        build(config.workload, config.arrivals, config.seed)
+
+
+def complain(text: str) -> None:
+    """Tell the user on standard error."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
