@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 KEY_DIGITS = 16
@@ -37,6 +37,13 @@ class Plan:
     """What all cells of one ledger share: everything but the axes."""
     notes: tuple[str, ...]
     """What was narrowed or chosen while planning, in words."""
+    registration: dict[str, Any] = field(default_factory=dict)
+    """What the campaign fixes before its first run: tests, seeds and rules, as plain data."""
+
+    @property
+    def digest(self) -> str:
+        """Names what is frozen before the first run: the contract and the registration."""
+        return content_key({"contract": self.contract, "registration": self.registration})
 
 
 def content_digest(data: object) -> str:

@@ -22,6 +22,7 @@ from hsexp.config.schema import (
     WorkloadConfig,
 )
 from hsexp.plan import Cell, Plan, content_key
+from hsexp.registration import registration_of
 
 _GROUP_AXES: dict[str, Any] = {
     "organization": OrganizationConfig,
@@ -84,6 +85,7 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
         cells=tuple(cells.values()),
         contract=_contract(launch, catalog, engine=engine),
         notes=tuple(notes),
+        registration=registration_of(launch),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
-from pydantic import Field, PositiveInt, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, PositiveInt, TypeAdapter, ValidationError
 
 from hsexp.config.base import Config, ConfigError, describe_errors
 from hsexp.config.schema import (
@@ -27,6 +27,22 @@ from hsexp.config.schema import (
 )
 
 
+def _typed_as_text(value: object) -> object:
+    """Hydra reads 1e-3 and true as what they are; a text is never guessed back from them."""
+    if not isinstance(value, str | Path):
+        raise ValueError("must be text; a second pair of quotes keeps it one: name=\"'1e-3'\"")
+    return value
+
+
+def _not_empty(value: object) -> object:
+    if not str(value):
+        raise ValueError("must not be empty")
+    return value
+
+
+Text = Annotated[str, BeforeValidator(_typed_as_text)]
+
+
 class AdmissionChoice(Config):
     """Axes that the command line may pin."""
 
@@ -40,10 +56,14 @@ class Launch(Config):
     campaign: CampaignConfig | None
     stage: Literal["plan", "run", "all"]
     """plan prints the cells; run stops after the ledger; all goes on to tables and figures."""
-    ledger: Path | None
+    ledger: Annotated[Path, BeforeValidator(_not_empty), BeforeValidator(_typed_as_text)] | None
     """Folder of the ledger; null is ledgers/<campaign>/<engine>."""
+    note: Text | None
+    """Free text that the ledger keeps with this launch."""
+    amend: Annotated[Text, Field(min_length=1)] | None
+    """Why the campaign's preregistered fields may differ from those that the ledger holds."""
     workers: PositiveInt | None
-    """Processes; null takes every core."""
+    """Processes; null takes every core, and one beside other jobs of a sweep."""
     record_steps: bool
     """Keep the step table of every run (for calibration)."""
     model: ModelConfig

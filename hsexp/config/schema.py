@@ -338,6 +338,15 @@ class Block(Config):
         return self
 
 
+class RegisteredConfig(Config):
+    """What a campaign states in words before its first run, beside its seeds and its tests."""
+
+    primary: str
+    """The contrast that decides."""
+    exclusions: tuple[str, ...]
+    """Rules by which a run is kept out of the analysis; empty keeps every planned one."""
+
+
 class ServingCampaign(Config):
     """Cells on an engine, and which question of the paper they answer."""
 
@@ -349,6 +358,8 @@ class ServingCampaign(Config):
     blocks: Annotated[dict[Name, Block], Field(min_length=1)]
     reuses: tuple[Name, ...] = ()
     """Campaigns whose accepted runs of equal cells are taken over by reference, never re-run."""
+    registered: RegisteredConfig | None = None
+    """Frozen in the ledger with the seeds and the tests; null states nothing beside those."""
 
 
 class MixConfig(Config):

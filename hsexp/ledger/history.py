@@ -33,6 +33,17 @@ class History:
         """Those of `adopted` that no event states yet."""
         self.adoption_reasons: dict[str, str] = {}
         self.exclusion_reasons: dict[str, str] = {}
+        self.registered: Event | None = None
+        """What was fixed before the first run; ledgers from before this was kept have none."""
+        self.amendments: list[Event] = []
+
+    @property
+    def registration(self) -> dict[str, Any] | None:
+        """The registered fields as they stand after the amendments."""
+        if self.registered is None:
+            return None
+        fields: dict[str, Any] = self.registered["registration"]
+        return self.amendments[-1]["after"] if self.amendments else fields
 
     def apply(self, events: Iterable[Event]) -> None:
         """Add events in journal order.
@@ -56,6 +67,10 @@ class History:
                     self.implied.pop(event["cell_id"], None)
                 case "exclude":
                     self._exclude(event["cell_id"], event["attempt_id"], event["reason"])
+                case "register":
+                    self.registered = event
+                case "amend":
+                    self.amendments.append(event)
                 case _:
                     raise LedgerError(f"no event of schema {SCHEMA} has the kind {kind!r}")
 

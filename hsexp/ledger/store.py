@@ -2,7 +2,7 @@ r"""The ledger: every attempt of every cell of one contract, and which attempt c
 
 Owns a folder::
 
-    journal.jsonl            events in order: header, launch, attempt, adopt, exclude
+    journal.jsonl            events in order: header, register, launch, attempt, adopt, ...
     journal.lock             held while a writer reads, decides and appends
     journal.torn-1           the torn end of a killed append, kept for the curious
     requests/<attempt>.parquet   one row a request of an ok attempt
@@ -135,16 +135,78 @@ class Ledger:
                 "\n  ".join([f"{self.path} holds runs of another configuration:", *found])
             )
 
+    @property
+    def registration(self) -> dict[str, Any] | None:
+        """What the campaign has fixed, after its amendments; None in a ledger from before."""
+        return self._current().registration
+
+    @property
+    def registration_notes(self) -> tuple[str, ...]:
+        """What a reader of the runs must know of the registration, in words."""
+        history = self._current()
+        notes = []
+        if history.registered is not None and history.registered["num_attempts"]:
+            notes.append(f"registered only after {history.registered['num_attempts']} attempts")
+        notes += [
+            f"registration amended at {event['recorded_at']} after {event['num_attempts']} "
+            f"attempts, because {event['reason']}; {'; '.join(event['changes'])}"
+            for event in history.amendments
+        ]
+        return tuple(notes)
+
     # -- writing ---------------------------------------------------------------------------------
 
-    def launch(
-        self, *, overrides: Sequence[str], notes: Sequence[str], provenance: Provenance
+    def register(
+        self, registration: Mapping[str, Any], *, digest: str, amend: str | None = None
     ) -> None:
-        """Note that a command starts to work on this ledger."""
+        """Fix the fields at the first launch; later ones must bring the same, or amend them.
+
+        Args:
+            registration: plain data.
+            digest: of the plan whose fields these are.
+            amend: why other fields may replace those registered. Both stay in the ledger.
+
+        Raises:
+            LedgerError: the fields differ from those registered (each is named) and there is no
+                reason to amend them.
+        """
+        with self._writing():
+            before, after = self._history.registration, plain_data(registration)
+            event: Event = {"digest": digest, "num_attempts": len(self._history.rows)}
+            event["recorded_at"] = utc_now()
+            if before is None:
+                self._append([{"kind": "register", "registration": after, **event}])
+                return
+            changes = differences(ledger=before, run=after)
+            if not changes:
+                return
+            if amend is None:
+                lines = [f"{self.path}: the campaign has other preregistered fields:", *changes]
+                hint = 'amend="REASON" replaces and records them; ledger=DIR starts another ledger'
+                raise LedgerError("\n  ".join([*lines, hint]))
+            _require_reason(amend)
+            event |= {"reason": amend, "changes": changes, "before": before, "after": after}
+            self._append([{"kind": "amend", **event}])
+
+    def launch(
+        self,
+        *,
+        overrides: Sequence[str],
+        notes: Sequence[str],
+        provenance: Provenance,
+        note: str | None = None,
+    ) -> None:
+        """Note that a command starts to work on this ledger.
+
+        Args:
+            notes: what the planner says.
+            note: what the user says.
+        """
         event = {
             "kind": "launch",
             "overrides": list(overrides),
             "notes": list(notes),
+            "note": note,
             "code_version": provenance.code_version,
             "versions": provenance.versions,
             "started_at": utc_now(),
@@ -184,7 +246,9 @@ class Ledger:
         """Take over the accepted run of an equal cell in another ledger, by reference.
 
         The row is this campaign's and says where the run stands (`reused_from`: folder and
-        attempt); its tables are read there. It is one run, however many ledgers name it.
+        attempt); its tables are read there. It is one run, however many ledgers name it. Returns
+        the id of the attempt that counts here; a cell that another process has accepted in the
+        meantime keeps its own.
 
         Raises:
             LedgerError: the source has not accepted the cell.
@@ -196,6 +260,8 @@ class Ledger:
         further = row["provenance"].get("reused_from") or {"ledger": ".", "attempt_id": accepted}
         stands_in = source.path / further["ledger"]
         with self._writing():
+            if (counts := self._history.adopted.get(cell.cell_id)) is not None:
+                return counts
             attempt_id = f"{cell.cell_id}-{self.num_attempts(cell.cell_id) + 1}"
             folder = Path(os.path.relpath(stands_in, self.path)).as_posix()
             reference = {"ledger": folder, "attempt_id": further["attempt_id"]}
@@ -262,9 +328,14 @@ class Ledger:
         return len(self._current().attempts_of.get(cell_id, []))
 
     def launches(self) -> pd.DataFrame:
-        """One row a launch: overrides, notes, code_version, versions, started_at."""
+        """One row a launch: overrides, notes, note, code_version, versions, started_at."""
         launches = self._current().launches
         return pd.DataFrame(launches).drop(columns="kind", errors="ignore")
+
+    def amendments(self) -> pd.DataFrame:
+        """One row a change of the registration: reason, changes, before, after, digest, when."""
+        amendments = self._current().amendments
+        return pd.DataFrame(amendments).drop(columns="kind", errors="ignore")
 
     def attempts(self) -> pd.DataFrame:
         """Every attempt in order of recording: identity, axes, outcome, metrics, provenance.

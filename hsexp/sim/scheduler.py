@@ -1,6 +1,6 @@
 """V1 scheduling of simulated requests: chunked prefill, admission in order, preemption.
 
-One step:   decodes grow -> prefills take chunks -> waiting requests are admitted -> time passes
+One step:   running requests grow, in order -> waiting ones are admitted, in order -> time passes
             (a failed growth preempts the youngest running request, and then none is admitted)
 
 A decoding request needs the memory only now and then: at a block or checkpoint boundary, and when
@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hsexp.config.schema import SchedulerConfig
+from hsexp.memory.chunking import chunk_tokens
 from hsexp.memory.hybrid import HybridMemory
 from hsexp.memory.sequence import Hit, Refusal, SequenceMemory
 from hsexp.sim.keys import KeyMaker
@@ -141,6 +142,10 @@ def _by_serial(item: tuple[int, SimRequest]) -> int:
     return item[0]
 
 
+def _serial(request: SimRequest) -> int:
+    return request.serial
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _BlockedHead:
     """The head of the queue was refused, and stays so while the memory is as it was."""
@@ -229,10 +234,7 @@ class SimScheduler:
     def _schedule_step(self) -> None:
         self.memory.step = self._step
         self._preempted = False
-        for request in self._growth.pop(self._step):
-            if request.decoding:  # else preempted in this very step
-                self._grow_decode(request)
-        prefill_tokens = self._schedule_prefills()
+        prefill_tokens = self._schedule_running()
         if not self._preempted:
             prefill_tokens += self._admit(prefill_tokens)
         if not prefill_tokens and len(self._running) == len(self._prefilling):
@@ -248,18 +250,34 @@ class SimScheduler:
         if self._grow(request, computed, computed + 1):
             self._plan_growth(request, self._step + 1)
 
-    def _schedule_prefills(self) -> int:
-        """Give the prefilling requests their chunks, in running order. Returns their tokens."""
-        scheduled: list[SimRequest] = []
-        for request in list(self._prefilling.values()):
-            if request.serial not in self._prefilling:
-                continue
-            left = self._token_budget_left(sum(other.chunk for other in scheduled))
-            chunk = self._aligned_chunk(request.computed, request.num_tokens, left)
-            if chunk and self._grow(request, request.computed, request.computed + chunk):
-                request.chunk = chunk
-                scheduled.append(request)
-        return sum(request.chunk for request in scheduled)
+    def _schedule_running(self) -> int:
+        """Grow decodes that are due and give prefills their chunks, in running order.
+
+        Returns the prefill tokens. Every decode's token is set aside before chunks are cut.
+        """
+        prefill_tokens = 0
+        due = [*self._growth.pop(self._step), *self._prefilling.values()]
+        due.sort(key=_serial)
+        for request in due:
+            if request.serial not in self._running:
+                continue  # preempted in this very step
+            if request.decoding:
+                self._grow_decode(request)
+            else:
+                prefill_tokens += self._schedule_chunk(request, prefill_tokens)
+        return prefill_tokens
+
+    def _schedule_chunk(self, request: SimRequest, prefill_tokens: int) -> int:
+        chunk = chunk_tokens(
+            request.computed,
+            request.num_tokens,
+            self._token_budget_left(prefill_tokens),
+            grid=self.memory.checkpoint_grid,
+        )
+        if not chunk or not self._grow(request, request.computed, request.computed + chunk):
+            return 0
+        request.chunk = chunk
+        return chunk
 
     def _admit(self, prefill_tokens: int) -> int:
         """Admit waiting requests in order until one is refused. Returns their prefill tokens."""
@@ -282,7 +300,7 @@ class SimScheduler:
         hit = memory.lookup(sequence, head.num_tokens)
         if not hit.ready:
             return 0
-        chunk = self._aligned_chunk(hit.tokens, head.num_tokens, left)
+        chunk = chunk_tokens(hit.tokens, head.num_tokens, left, grid=self.memory.checkpoint_grid)
         if not chunk:
             return 0
         nothing_runs = not self._running
@@ -510,23 +528,6 @@ class SimScheduler:
     def _token_budget_left(self, prefill_tokens: int) -> int:
         decodes = len(self._running) - len(self._prefilling)
         return self.config.token_budget - decodes - prefill_tokens
-
-    def _aligned_chunk(self, computed: int, num_tokens: int, left: int) -> int:
-        """Tokens of the next chunk; 0 when what is left of the budget reaches no boundary.
-
-        A chunk ends on the checkpoint grid or with the prompt. It stops at the last boundary that
-        can be cached, and, should it start off the grid, at the next one.
-        """
-        grid = self.memory.checkpoint_grid
-        end = min(computed + left, num_tokens)
-        if computed % grid:
-            return max(min(end, (computed // grid + 1) * grid) - computed, 0)
-        last_boundary = num_tokens // grid * grid
-        if computed < last_boundary:
-            end = min(end, last_boundary)
-        if end < num_tokens:
-            end = end // grid * grid
-        return max(end - computed, 0)
 
     def _report_idle_step(self) -> None:
         """A step without a token: fine once (all were preempted), an error if it repeats."""

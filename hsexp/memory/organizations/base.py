@@ -76,7 +76,16 @@ class Organization(ABC):
         """Allocated bytes for a logical state set after rounding to units (Eqs. 1-4)."""
 
     def capacity(self, nominal_bytes: int, mix: StateMix) -> int:
-        """How often the whole mix fits the budget, ideally packed (Eq. A8; D0: Eq. D2)."""
+        """How often the whole mix fits the budget, ideally packed (Eq. A8; D0: Eq. D2).
+
+        Raises:
+            ValueError: the mix is empty, so that any number of it would fit.
+        """
+        if mix.attention_tokens <= 0 and mix.checkpoints <= 0:
+            raise ValueError(
+                "a mix needs attention_tokens or checkpoints, "
+                f"got {mix.attention_tokens} and {mix.checkpoints}"
+            )
         low, high = 0, 1
         while self.fits(nominal_bytes, mix, high):
             low, high = high, 2 * high
