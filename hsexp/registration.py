@@ -35,7 +35,7 @@ def _families_of(campaign: str) -> dict[str, Any]:
     return {
         name: _decisive(family)
         for name, family in families.items()
-        if any(contrast["campaign"] == campaign for contrast in _contrasts(family))
+        if any(contrast.get("campaign") == campaign for contrast in _contrasts(family))
     }
 
 
