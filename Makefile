@@ -13,16 +13,17 @@ LOCK_FLAGS ?=
 TORCH_SOURCE ?= --torch-backend cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup setup-cpu setup-gpu lint test bench locks clean
+.PHONY: help demo setup setup-sweep setup-cpu setup-gpu lint test bench locks clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 	@echo "Another Python: make demo PYTHON=python3.12 (3.11 or newer)"
 
 demo: $(VENV)/.light  ## the paper's Q6 on the simulator: 360 runs, tables and figure
 	$(RUN) -m hsexp campaign=q6
 
 setup: $(VENV)/.dev  ## light install and the tools that `make test` needs
+setup-sweep: $(VENV)/.sweep  ## also Hydra's launchers for joblib, Ray and Slurm
 setup-cpu: $(VENV)/.cpu  ## also vLLM for the CPU
 setup-gpu: $(VENV)/.gpu  ## also vLLM for CUDA
 
@@ -42,11 +43,11 @@ clean:  ## remove the environment and all caches, never a ledger
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # -- environment ---------------------------------------------------------------------------------
-# Stamps: .created < .light < .dev < .cpu or .gpu. Shared packages have one pin in all locks, so a
+# Stamps: .created < .light < .dev < .cpu, .gpu or .sweep. Shared packages have one pin in all locks, so a
 # later step never moves what an earlier one installed.
 
 $(VENV)/.created:
-	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON); name a Python of 3.11 or newer: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c '' 2>/dev/null || { echo "$(PYTHON) does not run; name a Python of 3.11 or newer: make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "hsexp needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Name another: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
@@ -58,6 +59,11 @@ $(VENV)/.light: requirements/light.lock pyproject.toml | $(VENV)/.created
 
 $(VENV)/.dev: requirements/dev.lock $(VENV)/.light
 	$(PIP) install --quiet -r requirements/dev.lock
+	@touch $@
+
+$(VENV)/.sweep: requirements/sweep.lock $(VENV)/.dev
+	@test ! -e $(VENV)/.cpu -a ! -e $(VENV)/.gpu || { echo "$(VENV) holds vLLM, whose pins the launchers would move: VENV=.venv-sweep" >&2; exit 1; }
+	$(PIP) install --quiet -r requirements/sweep.lock
 	@touch $@
 
 # Without dependencies: the lock is complete, but for torchvision, torchaudio and torchcodec, which
@@ -91,4 +97,5 @@ locks:  ## resolve requirements/*.lock anew from pyproject.toml
 	  --no-emit-package torchvision --no-emit-package torchaudio --no-emit-package torchcodec
 	$(COMPILE) --extra dev -c requirements/cpu.lock -o requirements/dev.lock
 	$(COMPILE) -c requirements/dev.lock -o requirements/light.lock
+	$(COMPILE) --extra sweep -c requirements/dev.lock -o requirements/sweep.lock
 	$(NEWER_PYTHON) $(COMPILE) - --extra dev --extra gpu -c requirements/dev.lock -o requirements/gpu.lock

@@ -1,20 +1,51 @@
-"""python -m analysis campaign=q6 [table=B-7] [ledger=DIR] [out=DIR] [seeds=FIRST-LAST]
+"""python -m analysis campaign=q6 [table=B-7] [ledger=DIR] [ledgers=ROOT] [source=paper]
+                   [adoption=complete_case] [out=DIR] [seeds=FIRST-LAST]
 
-Regenerates the tables of a campaign from its ledger alone: printed, and written to
-<ledger>/analysis as CSV, LaTeX and Markdown.
+Makes the tables of a campaign, or one table by its name in the paper, from ledgers alone: printed,
+and written as CSV, LaTeX and Markdown to <ledger>/analysis (tables over several campaigns:
+<root>/analysis).
+
+  table=E-5                        from the ledgers that it needs, <root>/<campaign>/<engine>
+  ledgers=ROOT                     that root; ledgers/ unless told otherwise
+  source=paper [table=E-5]         from the published values, beside the printed ones
+  adoption=complete_case|invalid   what becomes of a run in doubt (Appendix E.14)
+
+python -m analysis compare=paper [ledgers=ROOT] [engine=sim] [seeds=published|all|FIRST-LAST]
+                   [out=DIR]
+
+Each published number that the campaigns answer beside ours. On more seeds than the paper's:
+`python -m hsexp campaign=paper seeds=[...] ledger=ROOT`, then ledgers=ROOT seeds=all.
+
+python -m analysis calibrate ledger=DIR [ledger=DIR ...] [device=NAME] [out=FILE] [overwrite=true]
+python -m analysis calibrate source=paper
+
+Fits the step-time model to ledgers that were run with record_steps=true, and writes it as
+conf/device/NAME.yaml, for `python -m hsexp device=NAME`.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from analysis.calibration.command import calibrate
 from analysis.command import parse, run
-from analysis.tables import TABLES
+from analysis.compare.command import compare
+from analysis.errors import NoInputsError
+from analysis.tables import TABLES, derive, make
 from analysis.tables.table import Table, write
+
+COMPARISON_WIDTH = 130
+"""Columns that a line of the comparison takes; a narrower terminal wraps it."""
+
+
+_UNBOUNDED = 10_000
+"""Columns that no table needs."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -22,12 +53,43 @@ def main(arguments: Sequence[str]) -> None:
     if not arguments or "--help" in arguments:
         console.print((__doc__ or "").strip(), markup=False)
         return
+    match arguments[0].partition("=")[0]:
+        case "compare":
+            wide = Console(highlight=False, width=max(console.width, COMPARISON_WIDTH))
+            _print_and_write(*compare(arguments), wide)
+        case "calibrate":
+            tables, out, device = calibrate(arguments[1:])
+            _print_and_write(tables, out, console)
+            if device is not None:
+                console.print(f"device written: {device}", soft_wrap=True)
+        case _:
+            _make_tables(arguments, console)
+
+
+def _make_tables(arguments: Sequence[str], console: Console) -> None:
     request = parse(arguments, kind="table", known=tuple(TABLES))
-    runs = request.read_runs()
-    for name in request.names:
-        table = TABLES[name](runs, request.config)
+    names = request.names or tuple(TABLES)
+    lacking: dict[str, str] = {}
+    for name in names:
+        try:
+            if request.source == "ledger":
+                table = make(name, request.ledgers)
+            else:
+                table = derive(name, request.ledgers.adoption)
+        except NoInputsError as error:
+            lacking[name] = str(error)
+        else:
+            _print_and_write([table], request.out, console)
+    if len(lacking) == len(names):
+        raise NoInputsError("; ".join(dict.fromkeys(lacking.values())))
+    for name, why in lacking.items():
+        console.print(f"{name}: {why}", markup=False, soft_wrap=True)
+
+
+def _print_and_write(tables: Iterable[Table], folder: Path, console: Console) -> None:
+    for table in tables:
         show(table, console)
-        paths = write(table, request.out)
+        paths = write(table, folder)
         console.print(f"  written: {', '.join(str(path) for path in paths)}\n", soft_wrap=True)
 
 
@@ -46,7 +108,12 @@ def show(table: Table, console: Console) -> None:
             )
         for line in table.cells(view):
             rich.add_row(*map(Text, line))
+        # Never cropped: a narrow terminal wraps what it cannot hold.
+        unbounded = console.options.update(width=_UNBOUNDED)
+        width = console.width
+        console.width = max(width, Measurement.get(console, unbounded, rich).maximum)
         console.print(rich)
+        console.width = width
     for remark in table.remarks:
         console.print(Text(f"  {remark}", style="dim"))
 

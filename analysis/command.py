@@ -1,46 +1,67 @@
-"""What `python -m analysis` and `python -m figures` share: arguments, campaign, ledger, runs."""
+"""What `python -m analysis` and `python -m figures` share: arguments, campaign, ledgers, runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal, get_args
 
 import yaml
 from rich.console import Console
 
 from analysis import config as configs
-from analysis.errors import AnalysisError
-from analysis.families import AnalysisConfig
+from analysis.errors import AnalysisError, NoRunsError
+from analysis.families import Adoption, AnalysisConfig
+from analysis.ledgers import Ledgers
 from analysis.runs import Runs
 from hsexp.ledger import Ledger, LedgerError
 
 LEDGERS = Path("ledgers")
 """Where campaigns keep their runs, below the working directory: <campaign>/<engine>."""
 
+Source = Literal["ledger", "paper"]
+"""Runs, or the published values."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What a command line asks for."""
 
-    config: AnalysisConfig
+    campaign: str | None
+    """The one campaign asked for, or the only one that the table or figure belongs to."""
     names: tuple[str, ...]
-    """Tables or figures, in order."""
-    ledger: Path
+    """Tables or figures, in order; empty asks for all that there are."""
+    source: Source
+    ledgers: Ledgers
     out: Path
     seeds: tuple[int, ...] | None
 
+    @property
+    def config(self) -> AnalysisConfig:
+        """The analysis of the campaign.
+
+        Raises:
+            AnalysisError: no one campaign was asked for, or it has no family of its own.
+        """
+        return configs.load(self._one_campaign())
+
     def read_runs(self) -> Runs:
-        """The ledger's runs.
+        """The runs of the campaign's design.
 
         Raises:
             AnalysisError: the ledger is missing, damaged, or holds nothing for this campaign.
         """
         try:
-            attempts = Ledger.read(self.ledger).attempts()
+            attempts = Ledger.read(self.ledgers.path(self._one_campaign())).attempts()
         except LedgerError as error:
             raise AnalysisError(str(error)) from None
         return Runs.select(
             attempts, campaign=self.config.campaign, design=self.config.design, seeds=self.seeds
         )
+
+    def _one_campaign(self) -> str:
+        if self.campaign is None:
+            raise AnalysisError("campaign is required here")
+        return self.campaign
 
 
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
@@ -53,35 +74,49 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
     return 0
 
 
-def parse(arguments: Sequence[str], *, kind: str, known: Sequence[str]) -> Request:
+def parse(
+    arguments: Sequence[str], *, kind: Literal["table", "figure"], known: Sequence[str]
+) -> Request:
     """Read `key=value` arguments.
 
     Args:
-        kind: "table" or "figure": the key that picks one, and the field of the configuration.
+        kind: "table" or "figure": the key that picks one, and the field of conf/analysis.
         known: names that exist.
 
     Raises:
         AnalysisError: an argument is unknown, given twice or refused.
     """
-    given = _pairs(arguments, keys=("campaign", kind, "ledger", "out", "seeds"))
+    keys = ("campaign", kind, "source", "ledger", "ledgers", "adoption", "out", "seeds")
+    given = parse_pairs(arguments, keys=keys)
+    source: Source = _choice(given, "source", Source, default="ledger")
+    adoption: Adoption = _choice(given, "adoption", Adoption, default="current")
     name = given.get(kind)
     if name is not None and name not in known:
         raise AnalysisError(f"{kind} {name} is unknown; there is {', '.join(known)}")
-    config = configs.load(given["campaign"]) if "campaign" in given else _with(kind, name)
-    declared = getattr(config, f"{kind}s")
-    if name is not None and name not in declared:
-        raise AnalysisError(f"campaign {config.campaign} has no {kind} {name}")
-    ledger = Path(given["ledger"]) if "ledger" in given else _default_ledger(config.campaign)
+    owners = _owners(kind, name, given.get("campaign"), source)
+    campaign = owners[0] if len(owners) == 1 else None
+    if name is not None:
+        names: tuple[str, ...] = (name,)
+    else:
+        names = () if campaign is None else getattr(configs.listing(campaign), f"{kind}s")
+    seeds = parse_seeds(given["seeds"]) if "seeds" in given else None
+    ledgers = Ledgers(
+        Path(given.get("ledgers", LEDGERS)),
+        paths=_one_path(given, kind, owners),
+        seeds=seeds,
+        adoption=adoption,
+    )
     return Request(
-        config=config,
-        names=declared if name is None else (name,),
-        ledger=ledger,
-        out=Path(given["out"]) if "out" in given else ledger / "analysis",
-        seeds=_seeds(given["seeds"]) if "seeds" in given else None,
+        campaign=campaign,
+        names=names,
+        source=source,
+        ledgers=ledgers,
+        out=Path(given["out"]) if "out" in given else _default_out(ledgers, campaign, source),
+        seeds=seeds,
     )
 
 
-def _pairs(arguments: Sequence[str], *, keys: Sequence[str]) -> Mapping[str, str]:
+def parse_pairs(arguments: Sequence[str], *, keys: Sequence[str]) -> Mapping[str, str]:
     given: dict[str, str] = {}
     for argument in arguments:
         key, equals, value = argument.partition("=")
@@ -95,35 +130,51 @@ def _pairs(arguments: Sequence[str], *, keys: Sequence[str]) -> Mapping[str, str
     return given
 
 
-def _with(kind: str, name: str | None) -> AnalysisConfig:
-    """The campaign that a table or figure belongs to."""
-    if name is None:
+def _choice(given: Mapping[str, str], key: str, choices: Any, *, default: str) -> Any:
+    value = given.get(key, default)
+    if value not in get_args(choices):
+        raise AnalysisError(f"{key} must be {' or '.join(get_args(choices))}, got {value}")
+    return value
+
+
+def _owners(kind: str, name: str | None, campaign: str | None, source: Source) -> tuple[str, ...]:
+    """The campaigns that what is asked for belongs to."""
+    if campaign is not None:
+        if name is not None and name not in getattr(configs.listing(campaign), f"{kind}s"):
+            raise AnalysisError(f"campaign {campaign} has no {kind} {name}")
+        return (campaign,)
+    if name is None and source == "ledger":
         raise AnalysisError(f"campaign is required; there is {', '.join(configs.campaigns())}")
-    every = [configs.load(campaign) for campaign in configs.campaigns()]
-    found = [config for config in every if name in getattr(config, f"{kind}s")]
-    if len(found) != 1:
-        owners = ", ".join(config.campaign for config in found) or "none"
-        raise AnalysisError(f"name the campaign of {kind} {name}; it belongs to {owners}")
-    return found[0]
+    every = [configs.listing(each) for each in configs.campaigns()]
+    return tuple(each.campaign for each in every if name in getattr(each, f"{kind}s"))
 
 
-def _default_ledger(campaign: str) -> Path:
-    folder = LEDGERS / campaign
-    engines = sorted(path for path in folder.glob("*") if (path / "journal.jsonl").is_file())
-    if not engines:
+def _one_path(
+    given: Mapping[str, str], kind: str, owners: tuple[str, ...]
+) -> dict[str, Path] | None:
+    if "ledger" not in given:
+        return None
+    if len(owners) != 1:
         raise AnalysisError(
-            f"{folder}: there is no ledger; run `python -m hsexp campaign={campaign}` first, or "
-            "name one with ledger="
+            f"ledger= needs campaign=, because {kind} {given[kind]} draws on "
+            f"{', '.join(owners) or 'no campaign'}; ledgers= names the folder of all"
         )
-    if len(engines) > 1:
-        raise AnalysisError(
-            f"{folder} has ledgers of {len(engines)} engines, which are never mixed; name one: "
-            + ", ".join(f"ledger={path}" for path in engines)
-        )
-    return engines[0]
+    return {owners[0]: Path(given["ledger"])}
 
 
-def _seeds(text: str) -> tuple[int, ...]:
+def _default_out(ledgers: Ledgers, campaign: str | None, source: Source) -> Path:
+    """Beside the ledger of the one campaign, else below the root."""
+    if source == "paper":
+        return ledgers.root / "analysis" / "paper"
+    if campaign is not None:
+        try:
+            return ledgers.path(campaign) / "analysis"
+        except NoRunsError:
+            pass
+    return ledgers.root / "analysis"
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
     """`76400-76411`, `0,1,2` or `[0,1,2]`."""
     first, dash, last = text.partition("-")
     try:

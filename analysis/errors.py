@@ -3,3 +3,11 @@
 
 class AnalysisError(Exception):
     """An analysis cannot be done as asked; the message names what is wrong with which value."""
+
+
+class NoInputsError(AnalysisError):
+    """What a table is made of is not there; another table may have what it needs."""
+
+
+class NoRunsError(NoInputsError):
+    """A campaign has no ledger, or its ledger has no run of a design."""

@@ -10,6 +10,10 @@ from hsexp.config.schema import Block, Fraction, Name, OpenFraction, Seed
 
 Axis = str | float | int
 
+Adoption = Literal["current", "complete_case", "invalid"]
+"""What becomes of a run in doubt (Appendix E.14): it counts as adopted; its seed leaves the
+contrasts it is in; those contrasts are not estimable and have p = 1. The family keeps its size."""
+
 
 class Arm(Config):
     """A setting of some axes; the ledger's columns carry the same names."""
@@ -110,6 +114,13 @@ class AffectedRun(Config):
     why: str
 
 
+class GoodputConfig(Config):
+    """Latency thresholds of Table E-13."""
+
+    percent: Annotated[float, Field(gt=0.0, lt=100.0)]
+    """Percentile of observed latencies up to which a request counts."""
+
+
 class Family(Config):
     """Tests whose decisions are adjusted together."""
 
@@ -120,11 +131,12 @@ class Family(Config):
     """What the signs of are flipped; the display is always in percent."""
     looks: tuple[PositiveInt, ...] = ()
     """Seeds at each look of a sequential test (Eq. B1); empty tests all seeds once."""
-    contrasts: tuple[Contrast, ...]
+    contrasts: tuple[Contrast, ...] = ()
     components: tuple[Contrast, ...] = ()
     """Contrasts that interactions need and that are not tested themselves."""
     interactions: tuple[Interaction, ...] = ()
     affected: tuple[AffectedRun, ...] = ()
+    goodput: GoodputConfig | None = None
 
     @model_validator(mode="after")
     def _names_are_unique_and_known(self) -> "Family":
@@ -139,9 +151,14 @@ class Family(Config):
         return self
 
     @property
+    def tests(self) -> tuple[Contrast | Interaction, ...]:
+        """What Holm adjusts, in order."""
+        return (*self.contrasts, *self.interactions)
+
+    @property
     def size(self) -> int:
         """Number of tests that Holm adjusts for."""
-        return len(self.contrasts) + len(self.interactions)
+        return len(self.tests)
 
 
 class Design(Block):

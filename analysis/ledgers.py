@@ -11,8 +11,8 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.config import block_design
-from analysis.errors import AnalysisError
-from analysis.families import Arm
+from analysis.errors import AnalysisError, NoRunsError
+from analysis.families import Adoption, Arm, Contrast, Design
 from analysis.runs import Origin, Runs
 from hsexp.ledger import Ledger, LedgerError
 
@@ -26,16 +26,19 @@ class Ledgers:
         *,
         paths: Mapping[str, Path] | None = None,
         seeds: Sequence[int] | None = None,
+        adoption: Adoption = "current",
     ) -> None:
         """
         Args:
             root: <root>/<campaign>/<engine> holds each campaign's ledger.
             paths: ledgers that lie elsewhere, by campaign.
             seeds: the seeds that every cell needs in place of its block's.
+            adoption: what families of tests make of runs in doubt.
         """
         self.root = root
+        self.adoption = adoption
+        self.seeds = tuple(seeds) if seeds is not None else None
         self._paths = dict(paths or {})
-        self._seeds = seeds
         self._campaigns: dict[str, _Campaign] = {}
         self._runs: dict[tuple[str, str, tuple[int, ...]], Runs] = {}
 
@@ -46,25 +49,43 @@ class Ledgers:
             AnalysisError: the ledger is damaged, mixes origins, or the block does not exist.
         """
         design = block_design(campaign, block)
-        wanted = tuple(self._seeds or seeds or design.seeds)
+        wanted = self.seeds or tuple(seeds or design.seeds)
         key = (campaign, block, wanted)
         if key not in self._runs:
-            of = self._campaign(campaign)
             try:
                 self._runs[key] = Runs.select(
-                    of.attempts, campaign=campaign, design=design, seeds=wanted
+                    self._campaign(campaign).attempts,
+                    campaign=campaign,
+                    design=design,
+                    seeds=wanted,
                 )
-            except _NoLedgerError as missing:
+            except NoRunsError as missing:
                 self._runs[key] = Runs.absent(
                     campaign=campaign, design=design, seeds=wanted, why=str(missing)
                 )
         return self._runs[key]
 
+    def of(self, contrast: Contrast) -> Runs:
+        """The runs of a contrast that names its campaign and block."""
+        assert contrast.campaign is not None and contrast.block is not None
+        return self.runs(contrast.campaign, contrast.block)
+
+    def open_runs(self, campaign: str, design: Design) -> Runs:
+        """The runs of a design on its seeds and on any other that the ledger has for it.
+
+        Raises:
+            AnalysisError: there is none; the ledger is damaged or mixes origins.
+        """
+        return Runs.select(
+            self._campaign(campaign).attempts, campaign=campaign, design=design, seeds=self.seeds
+        )
+
     def path(self, campaign: str) -> Path:
         """Folder of the campaign's ledger.
 
         Raises:
-            AnalysisError: there is none, or there are ledgers of several engines.
+            NoRunsError: there is none.
+            AnalysisError: there are ledgers of several engines.
         """
         return self._campaign(campaign).path
 
@@ -87,10 +108,6 @@ class Ledgers:
         return self._campaigns[campaign]
 
 
-class _NoLedgerError(AnalysisError):
-    """There is no ledger of a campaign."""
-
-
 class _Campaign:
     """One campaign's ledger, found and read when first needed."""
 
@@ -107,7 +124,7 @@ class _Campaign:
             path for path in self._folder.glob("*") if (path / "journal.jsonl").is_file()
         )
         if not engines:
-            raise _NoLedgerError(
+            raise NoRunsError(
                 f"{self._folder}: there is no ledger; run `python -m hsexp "
                 f"campaign={self._campaign}` first, or name one with ledger="
             )
@@ -134,7 +151,8 @@ def common_origin(runs: Iterable[Runs]) -> Origin:
     """What produced all of them; absent ones say nothing.
 
     Raises:
-        AnalysisError: none has a run, or they come from different engines, devices or time models.
+        NoRunsError: none has a run.
+        AnalysisError: they come from different engines, devices or time models.
     """
     every = list(runs)
     origins = {each.known_origin for each in every} - {None}
@@ -146,7 +164,7 @@ def common_origin(runs: Iterable[Runs]) -> Origin:
         if origin is not None:
             return origin
     reasons = dict.fromkeys(f"campaign {each.campaign}: {each.why_absent}" for each in every)
-    raise AnalysisError("there is no run for this: " + "; ".join(reasons))
+    raise NoRunsError("; ".join(reasons))
 
 
 def missing_cells(needs: Iterable[tuple[Runs, Iterable[Arm], Iterable[str]]]) -> tuple[str, ...]:

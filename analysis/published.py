@@ -1,7 +1,9 @@
 """The published values (ledgers/paper): the only place where the project knows them."""
 
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -33,6 +35,15 @@ def published_table(table: str) -> pd.DataFrame:
     return _wide(table).copy()
 
 
+def published_row(table: str, row: str) -> dict[str, Any]:
+    """One line of the printed table by column, numbers as numbers. What the paper does not give has
+    no entry; a row that it does not have is empty."""
+    wide = _wide(table)
+    if row not in wide.index:
+        return {}
+    return {str(name): value for name, value in wide.loc[row].items() if not pd.isna(value)}
+
+
 @cache
 def _tidy(table: str) -> pd.DataFrame:
     path = FOLDER / f"{table}.csv"
@@ -59,11 +70,44 @@ def published_value(table: str, row: str, column: str) -> float:
     Raises:
         AnalysisError: the paper does not give it, or gives it in two units.
     """
+    return printed_number(table, row, column).value
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrintedNumber:
+    """A number with the digits that the paper gives it."""
+
+    text: str
+
+    @property
+    def value(self) -> float:
+        return float(self.text)
+
+    @property
+    def decimals(self) -> int:
+        return len(self.text.partition(".")[2])
+
+    def shows(self, value: float) -> bool:
+        """Whether the value, rounded to the printed digits, is this number. A value on the border
+        may be rounded either way."""
+        return abs(value - self.value) <= 0.5 * 10.0**-self.decimals * (1.0 + _BORDER)
+
+
+_BORDER = 1e-6
+"""Share of half a unit that floating point may take from a value on the border."""
+
+
+def printed_number(table: str, row: str, column: str) -> PrintedNumber:
+    """One number with its digits.
+
+    Raises:
+        AnalysisError: the paper does not give it, or gives it in two units.
+    """
     tidy = _tidy(table)
     found = tidy.loc[(tidy["row"] == row) & (tidy["column"] == column), "value"]
     if len(found) != 1:
         raise AnalysisError(f"table {table} has {len(found)} values for {row}, {column}")
-    return float(found.iloc[0])
+    return PrintedNumber(text=found.iloc[0])
 
 
 def _by_number(stem: str) -> tuple[str, int]:

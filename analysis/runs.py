@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.effects import Pairs, pair_up
-from analysis.errors import AnalysisError
+from analysis.errors import AnalysisError, NoRunsError
 from analysis.families import Arm, Design
 
 ORIGIN = ("data_kind", "engine", "device", "time_model")
@@ -72,7 +72,8 @@ class Runs:
                 has for it.
 
         Raises:
-            AnalysisError: no run of the design, or runs of two engines, devices or time models.
+            NoRunsError: no run of the design.
+            AnalysisError: runs of two engines, devices or time models.
         """
         of_design = attempts[attempts["campaign"] == campaign]
         for axis, values in design.axes.items():
@@ -83,7 +84,7 @@ class Runs:
         of_design = of_design[of_design["seed"].isin(wanted)]
         adopted = of_design[of_design["adopted"].astype(bool) & (of_design["status"] == "ok")]
         if adopted.empty:
-            raise AnalysisError(
+            raise NoRunsError(
                 f"the ledger has no adopted run of campaign {campaign} for seeds {spell(wanted)}"
             )
         origin = Origin(**{name: _only_value(adopted, name) for name in ORIGIN})
@@ -115,9 +116,9 @@ class Runs:
 
     @property
     def origin(self) -> Origin:
-        """Raises: AnalysisError without any run."""
+        """Raises: NoRunsError without any run."""
         if self.known_origin is None:
-            raise AnalysisError(f"campaign {self.campaign}: {self.why_absent}")
+            raise NoRunsError(f"campaign {self.campaign}: {self.why_absent}")
         return self.known_origin
 
     def values(self, arm: Arm, metric: str) -> pd.Series:

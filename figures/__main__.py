@@ -1,20 +1,21 @@
-"""python -m figures campaign=q6 [figure=6] [ledger=DIR] [out=DIR] [seeds=FIRST-LAST]
+"""python -m figures figure=2 [campaign=q1] [ledger=DIR] [ledgers=ROOT] [source=paper] [out=DIR]
+                  [seeds=FIRST-LAST]
 
-Redraws the figures of a campaign from its ledger alone, as PDF, SVG and PNG in <ledger>/analysis.
+Draws the figures of a campaign, or one figure by its number in the paper, from ledgers alone, as
+PDF, SVG and PNG in <ledger>/analysis (figures over several campaigns: <root>/analysis).
+
+  figure=7                      from the ledgers that it needs, <root>/<campaign>/<engine>
+  ledgers=ROOT                  that root; ledgers/ unless told otherwise
+  source=paper [figure=7]       the published values alone, where the paper prints enough
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from matplotlib.figure import Figure
 from rich.console import Console
 
 from analysis.command import parse, run
-from analysis.families import AnalysisConfig
-from analysis.runs import Runs
-from figures import figure6, style
-
-FIGURES: dict[str, Callable[[Runs, AnalysisConfig], Figure]] = {"6": figure6.draw}
+from figures import FIGURES, derive, style
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -23,11 +24,13 @@ def main(arguments: Sequence[str]) -> None:
         console.print((__doc__ or "").strip(), markup=False)
         return
     request = parse(arguments, kind="figure", known=tuple(FIGURES))
-    runs = request.read_runs()
+    from_paper = request.source == "paper"
+    derivable = [name for name, entry in FIGURES.items() if entry.from_paper is not None]
     style.use()
-    for name in request.names:
-        paths = style.save(FIGURES[name](runs, request.config), request.out, f"figure-{name}")
-        console.print(f"figure {name}, {runs.origin}: {', '.join(map(str, paths))}")
+    for name in request.names or (derivable if from_paper else ()):
+        figure = derive(name) if from_paper else FIGURES[name].from_ledgers(request.ledgers)
+        paths = style.save(figure, request.out, f"figure-{name}")
+        console.print(f"figure {name}: {', '.join(map(str, paths))}")
 
 
 if __name__ == "__main__":

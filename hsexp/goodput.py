@@ -21,17 +21,10 @@ class Thresholds:
     tpot_s: float
 
 
-def comparator_thresholds(comparator: pd.DataFrame, percent: float) -> Thresholds:
-    """The percentile of the comparator's finished requests, for itself and for the other arm.
-
-    Raises:
-        ValueError: no finished request, or none with two output tokens.
-    """
-    return union_thresholds([comparator], percent)
-
-
 def union_thresholds(tables: list[pd.DataFrame], percent: float) -> Thresholds:
     """The percentile of the finished requests of all arms together.
+
+    The table of one arm alone gives the thresholds of that comparator.
 
     Raises:
         ValueError: no finished request, or none with two output tokens.

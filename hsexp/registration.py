@@ -24,9 +24,17 @@ def registration_of(launch: Launch) -> dict[str, Any]:
         "primary": registered and registered.primary,
         "exclusions": registered and list(registered.exclusions),
         "seeds": {name: list(block.seeds) for name, block in campaign.blocks.items()},
-        "analysis": _decisive(launch.analysis or {}),
+        "analysis": _decisive(_analysis_of(launch)),
         "families": _families_of(campaign.name),
     }
+
+
+def _analysis_of(launch: Launch) -> dict[str, Any]:
+    """As it was composed, else as it stands in conf/analysis under the campaign's name."""
+    name = launch.serving.name
+    if launch.analysis is not None or name not in options("analysis"):
+        return launch.analysis or {}
+    return read_option("analysis", name)
 
 
 def _families_of(campaign: str) -> dict[str, Any]:

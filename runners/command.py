@@ -13,37 +13,86 @@ from hsexp.config.catalog import CONF
 from hsexp.config.launch import parse_launch
 from hsexp.ledger import LedgerError
 from hsexp.workload import TraceError
-from runners.launch import EXIT_INTERRUPTED, EXIT_REFUSED, complain, run_launch
+from runners import sweep
+from runners.launch import EXIT_INTERRUPTED, EXIT_REFUSED, Result, complain, run_launch
 from runners.pool import WorkerStartError
+from runners.sweep import SweepFolder
 
 _PIPED_WIDTH = 140
 """Columns of output that no terminal shows, so that tables are whole."""
 
+_REFUSALS = (ConfigError, TraceError, LedgerError, AnalysisError, WorkerStartError)
+"""What a user can set right; told without a traceback."""
+
 _exit_code = 0
-"""Worst exit code of the jobs so far: one job, or all jobs of a sweep."""
+"""Of a launch that is no sweep: Hydra keeps what a task returns."""
 
 
 def main() -> int:
     """Run the command line. Returns the exit code."""
     global _exit_code
-    _exit_code = 0
-    _run_job()
+    _exit_code, SweepFolder.path = 0, None
+    try:
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(run_task)()
+    except SystemExit as end:
+        if SweepFolder.path is None:
+            raise
+        _exit_code = end.code if isinstance(end.code, int) else EXIT_REFUSED
+    except KeyboardInterrupt:  # while a launcher waits for jobs in other processes
+        _exit_code = EXIT_INTERRUPTED
+    if SweepFolder.path is not None:
+        _exit_code = max(_exit_code, _end_sweep())
     return _exit_code
 
 
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
-def _run_job(composed: DictConfig) -> None:
+def run_task(composed: DictConfig) -> None:
+    """What Hydra calls: once, or once a job, then also in the processes of its launchers."""
     global _exit_code
+    if not sweep.is_job():
+        result, _ = _carry_out(composed)
+        _exit_code = result.exit_code
+        return
+    sweep.settle_in()
+    try:
+        result, error = _carry_out(composed)
+    except Exception as fault:  # a job's account must not go missing, whatever ended it
+        sweep.leave_account(
+            exit_code=EXIT_REFUSED, error=f"{type(fault).__name__}: {fault}", analyses=()
+        )
+        raise
+    sweep.leave_account(exit_code=result.exit_code, error=error, analyses=result.analyses)
+    if result.exit_code == EXIT_INTERRUPTED:
+        sys.exit(EXIT_INTERRUPTED)
+    if result.exit_code != 0:
+        sweep.fail_job(result.exit_code)
+
+
+def _carry_out(composed: DictConfig) -> tuple[Result, str | None]:
+    """The result, and why the launch was refused."""
+    try:
+        launch = parse_launch(composed)
+        if launch.workers is None and sweep.is_job() and sweep.has_company():
+            launch = launch.model_copy(update={"workers": 1})
+        overrides = list(HydraConfig.get().overrides.task)
+        return run_launch(launch, overrides, _console(), analyse=not sweep.is_job()), None
+    except _REFUSALS as error:
+        complain(f"error: {error}")
+        return Result(exit_code=EXIT_REFUSED), str(error)
+    except KeyboardInterrupt:
+        return Result(exit_code=EXIT_INTERRUPTED), "stopped"
+
+
+def _end_sweep() -> int:
+    assert SweepFolder.path is not None
+    try:
+        return sweep.end_sweep(SweepFolder.path, _console(), analyse=_exit_code != EXIT_INTERRUPTED)
+    except AnalysisError as error:
+        complain(f"error: {error}")
+        return EXIT_REFUSED
+
+
+def _console() -> Console:
     console = Console(highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = _PIPED_WIDTH
-    try:
-        code = run_launch(parse_launch(composed), list(HydraConfig.get().overrides.task), console)
-    except (ConfigError, TraceError, LedgerError, AnalysisError, WorkerStartError) as error:
-        complain(f"error: {error}")
-        code = EXIT_REFUSED
-    except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
-    _exit_code = max(_exit_code, code)
-    if code == EXIT_INTERRUPTED:
-        sys.exit(code)
+    return console

@@ -2,20 +2,22 @@
 
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from hydra import compose
 from rich.console import Console
 
 from analysis.config import campaigns as analysed_campaigns
-from hsexp.config.base import ConfigError
+from analysis.errors import AnalysisError
+from hsexp.config.base import Config, ConfigError
 from hsexp.config.catalog import options
 from hsexp.config.launch import Launch, parse_launch
 from hsexp.config.schema import CapacityCampaign, CollectionCampaign, RunConfig, TraceWorkload
 from hsexp.ledger import Ledger, LedgerError, Provenance
 from hsexp.plan import Plan
 from hsexp.planner import make_plan
-from hsexp.workload import build
+from hsexp.workload import TraceError, build
 from runners.campaign import Summary, run_plan
 from runners.capacity import print_capacity
 from runners.engines import Engine, choose_engine, executor
@@ -28,11 +30,54 @@ LEDGERS = Path("ledgers")
 """Where campaigns keep their runs, below the working directory: <campaign>/<engine>."""
 
 
-def run_launch(launch: Launch, overrides: list[str], console: Console) -> int:
-    """Carry out one launch. Returns the exit code.
+class Analysis(Config):
+    """Tables and figures of one ledger."""
+
+    campaign: str
+    ledger: Path
+    seeds: tuple[int, ...] | None
+    """Those that the launch narrowed the campaign to."""
+
+    def make(self, console: Console) -> None:
+        """Make them as `python -m analysis` and `python -m figures` do.
+
+        Tables name the cells they lack. A figure needs every cell, which a narrowed launch does
+        not give it; this is told and is no error.
+
+        Raises:
+            AnalysisError: the tables cannot be made.
+        """
+        from analysis.__main__ import main as analyse
+        from figures.__main__ import main as draw
+
+        arguments = [f"campaign={self.campaign}", f"ledger={self.ledger}"]
+        if self.seeds is not None:
+            arguments.append(f"seeds={list(self.seeds)}")
+        analyse(arguments)
+        try:
+            draw(arguments)
+        except AnalysisError as error:
+            first, *others = str(error).split("; ")
+            more = f"; and {len(others)} more" if others else ""
+            console.print(f"{self.campaign}: no figure: {first}{more}", markup=False)
+        _tell_registration(Ledger.read(self.ledger), self.campaign, console)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a launch came to."""
+
+    exit_code: int
+    analyses: tuple[Analysis, ...] = ()
+    """What it leaves to be made."""
+
+
+def run_launch(launch: Launch, overrides: list[str], console: Console, *, analyse: bool) -> Result:
+    """Carry out one launch.
 
     Args:
         overrides: the command line as Hydra read it; a collection hands it to its members.
+        analyse: make tables and figures at once; a sweep makes them when all jobs have ended.
 
     Raises:
         ConfigError, TraceError: something is refused; nothing has run.
@@ -46,21 +91,30 @@ def run_launch(launch: Launch, overrides: list[str], console: Console) -> int:
                 + "\n".join(f"  python -m hsexp campaign={name}" for name in options("campaign"))
                 + "\nMore: python -m hsexp --help"
             )
-            return EXIT_REFUSED
+            return Result(exit_code=EXIT_REFUSED)
         case CapacityCampaign():
             print_capacity(launch, console)
-            return 0
+            return Result(exit_code=0)
         case CollectionCampaign():
-            return _run_collection(launch.campaign, launch, overrides, console)
+            return _run_collection(launch.campaign, launch, overrides, console, analyse=analyse)
         case _:
-            return _run_serving(launch, overrides, console)
+            return _run_serving(launch, overrides, console, analyse=analyse)
 
 
 def _run_collection(
-    collection: CollectionCampaign, launch: Launch, overrides: list[str], console: Console
-) -> int:
+    collection: CollectionCampaign,
+    launch: Launch,
+    overrides: list[str],
+    console: Console,
+    *,
+    analyse: bool,
+) -> Result:
     """Run the members one after the other. One that fails does not stop the others."""
-    passed_on = [item for item in overrides if item.split("=")[0] not in ("campaign", "ledger")]
+    passed_on = [
+        item
+        for item in overrides
+        if item.partition("=")[0] != "ledger" and not item.startswith(("campaign=", "campaign."))
+    ]
     engine, _ = choose_engine(launch.engine.name)
     members = []
     for name in collection.campaigns:
@@ -70,16 +124,27 @@ def _run_collection(
             overrides=[f"campaign={name}", f"ledger={ledger}", *passed_on],
         )
         members.append(parse_launch(composed))
-    start, code = time.monotonic(), 0
+    start, results = time.monotonic(), []
     for member in members:
-        code = max(code, _run_serving(member, overrides, console))
+        try:
+            results.append(_run_serving(member, overrides, console, analyse=analyse))
+        except (ConfigError, TraceError, LedgerError, AnalysisError) as error:
+            complain(f"error: {member.serving.name}: {error}")
+            results.append(Result(exit_code=EXIT_REFUSED))
+    incomplete = sum(result.exit_code != 0 for result in results)
     console.print(
         f"{collection.name}: {len(members)} campaigns in {time.monotonic() - start:.0f} s"
+        + (f", {incomplete} of them not complete" if incomplete else "")
     )
-    return code
+    return Result(
+        exit_code=max(result.exit_code for result in results),
+        analyses=tuple(analysis for result in results for analysis in result.analyses),
+    )
 
 
-def _run_serving(launch: Launch, overrides: list[str], console: Console) -> int:
+def _run_serving(
+    launch: Launch, overrides: list[str], console: Console, *, analyse: bool
+) -> Result:
     campaign = launch.serving
     engine, why = choose_engine(launch.engine.name)
     plan = make_plan(launch, engine=engine)
@@ -90,20 +155,34 @@ def _run_serving(launch: Launch, overrides: list[str], console: Console) -> int:
     _check_runs(plan)
     if launch.stage == "plan":
         print_plan(plan, console)
-        return 0
+        console.print(f"{plan.campaign}: plan {plan.digest} (what all cells share, tests, seeds)")
+        return Result(exit_code=0)
     path = launch.ledger or LEDGERS / plan.campaign / engine
     ledger = Ledger.open(path, contract=plan.contract)
+    ledger.register(plan.registration, digest=plan.digest, amend=launch.amend)
     notes = [*plan.notes, *_reuse(launch, plan, ledger, engine)]
     for note in notes[len(plan.notes) :]:
         console.print(f"{plan.campaign}: {note}")
-    ledger.launch(overrides=overrides, notes=notes, provenance=Provenance.collect())
+    ledger.launch(
+        overrides=overrides, notes=notes, provenance=Provenance.collect(), note=launch.note
+    )
     summary = _run(launch, plan, ledger, engine, console)
     console.print(f"{plan.campaign}: ledger {path}")
+    analyses: tuple[Analysis, ...] = ()
     if plan.campaign not in analysed_campaigns():
         print_runs(plan, ledger.frame(), console)
     elif launch.stage == "all":
-        _analyse_and_draw(launch, path)
-    return 0 if summary.is_complete else EXIT_FAILED_CELLS
+        analyses = (Analysis(campaign=plan.campaign, ledger=path, seeds=launch.seeds),)
+    if analyse and analyses:
+        for analysis in analyses:
+            analysis.make(console)
+        analyses = ()
+    else:
+        _tell_registration(ledger, plan.campaign, console)
+    return Result(
+        exit_code=0 if summary.is_complete else EXIT_FAILED_CELLS,
+        analyses=analyses,
+    )
 
 
 def _run(launch: Launch, plan: Plan, ledger: Ledger, engine: Engine, console: Console) -> Summary:
@@ -111,7 +190,7 @@ def _run(launch: Launch, plan: Plan, ledger: Ledger, engine: Engine, console: Co
         plan,
         ledger,
         executor(engine, record_steps=launch.record_steps),
-        workers=launch.workers or os.cpu_count() or 1,
+        workers=launch.workers or len(os.sched_getaffinity(0)),
         console=console,
     )
 
@@ -119,9 +198,12 @@ def _run(launch: Launch, plan: Plan, ledger: Ledger, engine: Engine, console: Co
 def _reuse(launch: Launch, plan: Plan, ledger: Ledger, engine: Engine) -> list[str]:
     """Take over accepted runs of equal cells from the ledgers of other campaigns, and say so.
 
-    They are looked for beside this ledger, as <campaign>/<engine>.
+    They are looked for beside this ledger, as <campaign>/<engine>. A cell of which a run was
+    excluded here is run anew instead.
     """
     notes = []
+    attempts = ledger.attempts()
+    excluded = set(attempts["cell_id"][attempts["exclusion_reason"].notna()])
     root = ledger.path.parent.parent
     for name in launch.serving.reuses:
         try:
@@ -129,7 +211,11 @@ def _reuse(launch: Launch, plan: Plan, ledger: Ledger, engine: Engine) -> list[s
         except LedgerError:
             continue  # that campaign has not run here
         there, here = source.accepted(), ledger.accepted()
-        cells = [cell for cell in plan.cells if cell.cell_id in there and cell.cell_id not in here]
+        cells = [
+            cell
+            for cell in plan.cells
+            if cell.cell_id in there and cell.cell_id not in here and cell.cell_id not in excluded
+        ]
         for cell in cells:
             ledger.refer(cell, source)
         if cells:
@@ -137,16 +223,9 @@ def _reuse(launch: Launch, plan: Plan, ledger: Ledger, engine: Engine) -> list[s
     return notes
 
 
-def _analyse_and_draw(launch: Launch, ledger: Path) -> None:
-    """Tables and figures as `python -m analysis` and `python -m figures` make them."""
-    from analysis.__main__ import main as analyse
-    from figures.__main__ import main as draw
-
-    arguments = [f"campaign={launch.serving.name}", f"ledger={ledger}"]
-    if launch.seeds is not None:
-        arguments.append(f"seeds={list(launch.seeds)}")
-    analyse(arguments)
-    draw(arguments)
+def _tell_registration(ledger: Ledger, campaign: str, console: Console) -> None:
+    for line in ledger.registration_notes:
+        console.print(f"{campaign}: {line}", markup=False)
 
 
 def _check_runs(plan: Plan) -> None:

@@ -2,19 +2,14 @@
 
 from dataclasses import asdict, dataclass
 
-import numpy as np
 import pandas as pd
 
-from analysis.effects import Pairs, differences, log_ratios, relative_changes
-from analysis.families import AnalysisConfig, Contrast, Interaction
-from analysis.holm import holm
+from analysis.families import AnalysisConfig
+from analysis.family_tests import METRIC, FamilyTest, adjusted_p, family_tests
 from analysis.intervals import Interval, declared_interval
 from analysis.published import published_table, published_value
 from analysis.runs import Runs, spell
-from analysis.signflip import SignFlip, sign_flip_test
 from analysis.tables.table import Column, Table
-
-METRIC = "throughput_tok_per_s"
 
 _NULLABLE = {
     "num_extreme": "Int64",
@@ -53,31 +48,15 @@ _DECISIONS_VIEW = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class FamilyTest:
-    """One test of the family; None where its pairs are incomplete."""
-
-    id: str
-    arms: str
-    place: str
-    unit: str
-    """% for a contrast, pp for an interaction."""
-    definition: str
-    n: int
-    mean_change: float | None
-    """Mean seedwise change, in `unit`."""
-    interval: Interval | None
-    sign_flip: SignFlip | None
-    """On log ratios, or on their differences."""
-    missing: tuple[str, ...]
-
-
 def table(runs: Runs, config: AnalysisConfig) -> Table:
     """The whole family from a ledger (Appendix B.12, Table B-7)."""
-    tests = family_tests(runs, config)
-    adjusted = holm([np.nan if t.sign_flip is None else t.sign_flip.p_value for t in tests])
+    tests = _tests(runs, config)
+    intervals = _intervals(tests, config)
     rows = pd.DataFrame(
-        [_row(test, p, config) for test, p in zip(tests, adjusted, strict=True)]
+        [
+            _row(test, p, intervals.get(test.id), config)
+            for test, p in zip(tests, adjusted_p(tests), strict=True)
+        ]
     ).astype(_NULLABLE)
     return Table(
         name="B-7",
@@ -91,100 +70,18 @@ def table(runs: Runs, config: AnalysisConfig) -> Table:
     )
 
 
-def family_tests(runs: Runs, config: AnalysisConfig) -> list[FamilyTest]:
-    """Every declared test, in the order of the declaration."""
-    pairs = {
-        contrast.id: runs.pairs(
-            contrast.numerator.at(contrast.at), contrast.denominator.at(contrast.at), METRIC
-        )
-        for contrast in config.family.contrasts
+def _tests(runs: Runs, config: AnalysisConfig) -> list[FamilyTest]:
+    return family_tests(config.family, lambda _: runs, sign_flip=config.sign_flip)
+
+
+def _intervals(tests: list[FamilyTest], config: AnalysisConfig) -> dict[str, Interval]:
+    """Display intervals of the tests that have values; a cell against itself has none (B.12)."""
+    alike = {contrast.id for contrast in config.family.contrasts if contrast.is_self_comparison}
+    return {
+        test.id: declared_interval(test.changes, config.interval)
+        for test in tests
+        if test.changes is not None and test.id not in alike
     }
-    missing = {
-        contrast.id: _missing(runs, contrast, pairs[contrast.id])
-        for contrast in config.family.contrasts
-    }
-    tests = [
-        _contrast_test(contrast, pairs[contrast.id], missing[contrast.id], config)
-        for contrast in config.family.contrasts
-    ]
-    return tests + [
-        _interaction_test(
-            interaction,
-            (pairs[interaction.minuend], pairs[interaction.subtrahend]),
-            missing[interaction.minuend] + missing[interaction.subtrahend],
-            config,
-        )
-        for interaction in config.family.interactions
-    ]
-
-
-def _contrast_test(
-    contrast: Contrast, pairs: Pairs, missing: tuple[str, ...], config: AnalysisConfig
-) -> FamilyTest:
-    complete = not pairs.undefined
-    changes = relative_changes(pairs) if complete else None
-    return FamilyTest(
-        id=contrast.id,
-        arms=contrast.label,
-        place=contrast.place,
-        unit="%",
-        definition="published",
-        n=len(pairs.numerator),
-        mean_change=None if changes is None else float(changes.mean()),
-        interval=None
-        if changes is None or contrast.is_self_comparison
-        else declared_interval(changes, config.interval),
-        sign_flip=_sign_flip(log_ratios(pairs), config) if complete else None,
-        missing=missing,
-    )
-
-
-def _interaction_test(
-    interaction: Interaction,
-    pairs: tuple[Pairs, Pairs],
-    missing: tuple[str, ...],
-    config: AnalysisConfig,
-) -> FamilyTest:
-    minuend, subtrahend = pairs
-    complete = not (minuend.undefined or subtrahend.undefined)
-    # Displayed in percentage points, tested in log ratios (Appendix B.5).
-    points = (
-        differences(relative_changes(minuend), relative_changes(subtrahend)) if complete else None
-    )
-    return FamilyTest(
-        id=interaction.id,
-        arms=f"{interaction.minuend} − {interaction.subtrahend}",
-        place="",
-        unit="pp",
-        definition=interaction.definition,
-        n=len(minuend.numerator.index.intersection(subtrahend.numerator.index)),
-        mean_change=None if points is None else float(points.mean()),
-        interval=None if points is None else declared_interval(points, config.interval),
-        sign_flip=_sign_flip(differences(log_ratios(minuend), log_ratios(subtrahend)), config)
-        if complete
-        else None,
-        missing=missing,
-    )
-
-
-def _sign_flip(values: pd.Series, config: AnalysisConfig) -> SignFlip:
-    return sign_flip_test(
-        values.to_numpy(),
-        max_exact=config.sign_flip.max_exact,
-        resamples=config.sign_flip.resamples,
-        rng=np.random.default_rng(config.sign_flip.seed),
-    )
-
-
-def _missing(runs: Runs, contrast: Contrast, pairs: Pairs) -> tuple[str, ...]:
-    arms = [arm.at(contrast.at) for arm in (contrast.numerator, contrast.denominator)]
-    without_run = {seed for arm in arms for seed in runs.missing_seeds(arm)}
-    without_value = [
-        f"{contrast.id} seed {seed}: {why}"
-        for seed, why in pairs.undefined.items()
-        if seed not in without_run
-    ]
-    return (*runs.missing(arms), *without_value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,9 +110,10 @@ def _published(test: FamilyTest, config: AnalysisConfig) -> _Published:
     return _Published()
 
 
-def _row(test: FamilyTest, holm_p: float, config: AnalysisConfig) -> dict[str, object]:
+def _row(
+    test: FamilyTest, holm_p: float, interval: Interval | None, config: AnalysisConfig
+) -> dict[str, object]:
     known = test.sign_flip is not None
-    interval = test.interval
     here = _Published(
         mean_change=test.mean_change,
         ci_low=None if interval is None else interval.low,

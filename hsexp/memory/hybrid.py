@@ -1,14 +1,14 @@
 """The memory of a hybrid model: joint lookup, admission, growth, publication and release.
 
-One class serves all organizations; what differs is behind `Layout` (sizes) and `StateStore`
+One class serves all organizations; what differs is behind `Organization` (sizes) and `StateStore`
 (where states lie). A life of a request:
 
     lookup -> refusal? -> admit -> extend, extend, ... -> release (finished) or preempt
               (nothing moved)      one call a step
 
 `extend` is called when a step is scheduled, before anything is computed: entries published by it
-are usable by others from the next step on, and are withdrawn if the request is preempted within
-the step. Nothing here knows a clock, a configuration framework or an engine.
+are usable by others from the next step on, and are withdrawn if the request is preempted or
+cancelled within the step. Nothing here knows a clock, a configuration framework or an engine.
 """
 
 from collections.abc import Sequence

@@ -1,13 +1,22 @@
 """`python -m analysis` on a real ledger, and what it answers to bad arguments."""
 
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import pandas as pd
 import pytest
 from q6_frames import q6_attempts
+from toy_ledgers import by_organization, original_five, write_block
 
 from analysis.__main__ import main
 from analysis.command import run
 from hsexp.ledger import Attempt, EngineFacts, Ledger, Provenance, encode_table
 from hsexp.plan import Cell, content_key
+
+ROOT = Path(__file__).parents[2]
 
 AXES = ["organization", "budget", "rate_per_s", "cap", "sharing", "headroom"]
 AXES += ["retention", "pinning", "isolation", "seed"]
@@ -108,18 +117,28 @@ def test_without_arguments_it_tells_what_to_type(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["campaign=q66"], "campaign q66 has no analysis; there is q6"),
-        (["campaign=q6", "table=B-9"], "table B-9 is unknown; there is B-7, B-8"),
+        (["campaign=q66"], "campaign q66 has no analysis; there is bursts, "),
+        (["campaign=q6", "table=B-9"], "table B-9 is unknown; there is A-1, A-2"),
         (["campaign=q6", "ledger=nowhere"], "nowhere: there is no ledger here"),
         (["campaign=q6", "tabel=B-7"], "unknown argument tabel=B-7"),
         (["q6"], "unknown argument q6; there is campaign="),
         (["campaign=q6", "campaign=q6"], "campaign is given twice"),
         (["campaign="], "campaign must have a value"),
-        (["ledger=x"], "campaign is required; there is q6"),
+        (["ledger=x"], "campaign is required; there is bursts, "),
         (["campaign=q6", "seeds=a-b"], "seeds must be FIRST-LAST or a list"),
         (["campaign=q6", "seeds=1,1"], "seeds must be FIRST-LAST or a list"),
         (["campaign=q6", "seeds=9-3"], "seeds must be FIRST-LAST or a list"),
         (["campaign=q6", "seeds=5"], "no adopted run of campaign q6 for seeds 5"),
+        (
+            ["table=E-5", "ledger=ledgers/q5/sim"],
+            "ledger= needs campaign=, because table E-5 draws",
+        ),
+        (["table=E-5", "source=runs"], "source must be ledger or paper, got runs"),
+        (["table=B-5", "adoption=none"], "adoption must be current or complete_case or invalid"),
+        (["table=B-8", "adoption=invalid"], "adoption=invalid concerns B-5, E-12, extension-22"),
+        (["campaign=q6", "table=E-5"], "campaign q6 has no table E-5"),
+        (["table=E-5"], "run `python -m hsexp campaign=cap_ladder` first"),
+        (["table=E-4", "source=paper"], "the paper does not print run-level counters"),
     ],
 )
 def test_bad_arguments_end_with_a_message_and_exit_code_2(inside, capsys, arguments, message):
@@ -153,3 +172,91 @@ def test_an_output_folder_that_cannot_be_written_is_named(inside, capsys, tmp_pa
     code, _, err = answer(capsys, "table=B-8", "seeds=76400", f"out={blocked}")
     assert code == 2
     assert f"{blocked}: cannot be written" in err
+
+
+def test_a_table_follows_from_published_values_without_any_ledger(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = answer(capsys, "table=E-5", "source=paper")
+    assert code == 0
+    assert out.count("equal to print") == 10
+    written = {path.name for path in (tmp_path / "ledgers" / "analysis" / "paper").iterdir()}
+    assert written == {"E-5.csv", "E-5.md", "E-5.tex"}
+
+
+def test_all_of_a_campaign_that_published_values_give_is_shown_and_the_rest_named(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = answer(capsys, "campaign=q1", "source=paper")
+    assert code == 0
+    assert "table E-4 cannot be derived from published values" in out
+    written = {path.stem for path in (tmp_path / "ledgers" / "analysis" / "paper").glob("*.csv")}
+    assert written == {"B-5", "B-6", "E-3", "E-17"}
+
+
+def test_a_campaign_of_which_one_block_ran_shows_its_tables_and_names_the_others(tmp_path, capsys):
+    write_block(tmp_path, "q1", "low_b63", by_organization(dict.fromkeys(["s0", "s1", "s2"], 1.0)))
+    code, out, _ = answer(capsys, "campaign=q1", f"ledgers={tmp_path}")
+    assert code == 0
+    assert "B-5: campaign q1: the ledger has no adopted run of campaign q1" in out
+    written = {path.stem for path in (tmp_path / "q1" / "sim" / "analysis").glob("*.csv")}
+    assert written == {"E-3"}
+
+
+def test_a_table_of_storage_needs_neither_ledger_nor_campaign(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = answer(capsys, "table=A-1", "out=tables")
+    assert code == 0
+    assert "computed from the configured sizes" in out
+    assert (tmp_path / "tables" / "A-1.csv").is_file()
+
+
+def test_a_table_over_campaigns_lies_below_their_root_and_is_never_cropped(tmp_path, capsys):
+    root = tmp_path / "elsewhere"
+    original_five(root)
+    code, out, _ = answer(capsys, "table=E-5", f"ledgers={root}")
+    assert code == 0
+    assert (root / "analysis" / "E-5.csv").is_file()
+    assert "D0/S0 b160_granite, 8/s, cap 136" in out
+    assert "…" not in out
+
+
+def test_a_ledger_elsewhere_stands_for_its_campaign_and_the_root_for_the_others(tmp_path, capsys):
+    original_five(tmp_path / "root")
+    shutil.move(tmp_path / "root" / "q5", tmp_path / "moved")
+    code, out, _ = answer(
+        capsys,
+        "campaign=q5",
+        "table=E-5",
+        f"ledger={tmp_path / 'moved' / 'sim'}",
+        f"ledgers={tmp_path / 'root'}",
+    )
+    assert code == 0
+    assert "Missing" not in out
+    assert (tmp_path / "moved" / "sim" / "analysis" / "E-5.csv").is_file()
+
+
+def test_tables_of_a_simulated_campaign_are_whole(tmp_path, capsys):
+    # The real way through: two arms and one seed of one operating point are simulated.
+    ledgers = tmp_path / "ledgers"
+    arguments = ["campaign=submitted_work", "budget=b63", "seeds=[0]", "stage=run"]
+    arguments += ["record_steps=true", f"ledger={ledgers / 'submitted_work' / 'sim'}"]
+    subprocess.run(
+        [sys.executable, "-m", "hsexp", "engine=sim", *arguments],
+        check=True,
+        capture_output=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    for name in ("E-6", "E-8"):
+        code, _, _ = answer(capsys, f"table={name}", f"ledgers={ledgers}", "seeds=0")
+        assert code == 0
+    folder = ledgers / "submitted_work" / "sim" / "analysis"
+    work = pd.read_csv(folder / "E-6.csv").set_index(["point", "organization"])
+    assert work.loc[[("L", "D0"), ("L", "S2")], "event_time_s"].between(50, 500).all()
+    assert work.loc[[("M", "D0"), ("H", "S2")], "event_time_s"].isna().all()
+    phases = pd.read_csv(folder / "E-8.csv").set_index("phase")["L"]
+    parts = phases[["Prefill-only", "Decode-only", "Mixed"]]
+    assert parts.sum() == pytest.approx(phases["ALL"])
+    gap = work.loc[("L", "D0"), "event_time_s"] - work.loc[("L", "S2"), "event_time_s"]
+    assert phases["ALL"] == pytest.approx(gap)

@@ -10,11 +10,17 @@ import pytest
 from analysis.families import Arm
 from analysis.published import published_table
 from analysis.runs import Runs
-from analysis.tables import TABLES
+from analysis.tables import b7, b8, headroom_effects, q6_summary
 from analysis.tables.q6 import headroom_effect, mean_absolute
 from analysis.tables.table import to_csv, to_latex, to_markdown
 
 THROUGHPUT = "throughput_tok_per_s"
+TABLES = {
+    "B-7": b7.table,
+    "B-8": b8.table,
+    "headroom-effects": headroom_effects.table,
+    "q6-summary": q6_summary.table,
+}
 
 
 def cell(frame, organization, budget, headroom):

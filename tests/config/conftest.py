@@ -1,20 +1,35 @@
 """Runs the command in this process, in an empty folder of its own."""
 
+import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from launches import Command
 
 from runners.command import main
 
-Command = Callable[..., tuple[int, str]]
-"""Arguments -> exit code, everything that was printed."""
+
+@pytest.fixture
+def loggers() -> Iterator[None]:
+    """Hydra silences every logger that there is; afterwards they are as they were."""
+    before = {
+        logger: logger.disabled
+        for logger in logging.root.manager.loggerDict.values()
+        if isinstance(logger, logging.Logger)  # and no placeholder
+    }
+    yield
+    for logger, disabled in before.items():
+        logger.disabled = disabled
 
 
 @pytest.fixture
 def command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    loggers: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> Command:
     """`python -m hsexp ARGUMENTS` with tmp_path as working directory."""
     monkeypatch.chdir(tmp_path)

@@ -1,5 +1,6 @@
 """Launches as the command line composes them, without a process of their own."""
 
+from collections.abc import Callable
 from typing import Any
 
 from hydra import compose, initialize_config_dir
@@ -9,6 +10,9 @@ from hsexp.config.catalog import CONF
 from hsexp.config.launch import Launch, parse_launch
 from hsexp.plan import Plan
 from hsexp.planner import make_plan
+
+Command = Callable[..., tuple[int, str]]
+"""The command in this process: arguments -> exit code, everything that was printed."""
 
 
 def composed(*overrides: str) -> Launch:

@@ -226,6 +226,6 @@ def test_without_an_observer_no_event_is_made_and_no_depth_measured(organization
             sys.setprofile(None)
         return list(called)
 
-    policies = {"num_states": 6, "retention": 1, "pinning": 1}
+    policies: dict[str, Any] = {"num_states": 6, "retention": 1, "pinning": 1}
     assert calls(toy_memory(organization, 30, **policies)) == []
     assert "depths" in calls(toy_memory(organization, 30, observer=Observer(), **policies))

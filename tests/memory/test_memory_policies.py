@@ -93,9 +93,9 @@ def test_a_refusal_names_pool_need_headroom_and_free_pages() -> None:
 # -- retention -------------------------------------------------------------------------------------
 
 
-def ask(memory: HybridMemory, request_id: int | str, **kwargs: str) -> None:
+def ask(memory: HybridMemory, request_id: int | str) -> None:
     """A request that is admitted, and leaves before it computes anything."""
-    sequence = toy_sequence(memory, request_id, **kwargs)
+    sequence = toy_sequence(memory, request_id)
     memory.admit(sequence, MISS)
     memory.release(sequence, 0)
 
@@ -128,7 +128,7 @@ def test_asking_twice_is_one_request(organization: str) -> None:
 
 def test_only_shared_boundaries_are_kept(organization: str) -> None:
     memory = toy_memory(organization, 60, retention=2)
-    ask(memory, 1, content="X")
+    ask(memory, 1)
     sequence = toy_sequence(memory, 2, 33, shared=16)
     memory.admit(sequence, MISS)
     run_steps(memory, sequence, 8, 16, 24, 32, 33)
@@ -395,13 +395,13 @@ def test_a_cached_prefix_cannot_keep_the_last_request_out(organization: str) -> 
 def test_supply_grows_with_everything_that_can_turn_a_refusal(organization: str) -> None:
     memory = toy_memory(organization, 60, pinning=1)
     sequence = toy_sequence(memory, 1)
+    supply = memory.supply
 
     def supply_grows() -> bool:
         nonlocal supply
         before, supply = supply, memory.supply
         return supply > before
 
-    supply = memory.supply
     admit(memory, sequence, 64)
     run_steps(memory, sequence, 1)
     assert not supply_grows()  # taking pages frees none

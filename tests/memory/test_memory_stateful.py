@@ -17,13 +17,14 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from toy_memory import all_free, snapshot, toy_memory
+from toy_memory import NATIVE_ORDER, all_free, snapshot, toy_memory
 from toy_model import ToyEngine, ToyRequest
 
 CONTEXTS = tuple(tuple(range(100 * start, 100 * start + 24)) for start in (1, 2))
 SUFFIXES = ((7,), (8, 9), (7, 7, 7, 7, 7), tuple(range(50, 59)))
-NUM_PAGES = {"s0": (8, 14), "s1": (16, 32), "s2": (14, 28), "d0": (16, 32)}
-NUM_STATES = (2, 6)
+NUM_PAGES = {"s0": (8, 20), "s1": (16, 40), "s2": (14, 36), "d0": (16, 44)}
+NUM_STATES = (2, 8)
+IDLE_SLAB = ("head", "tail", "like_state")
 MAX_LIVE = 6
 
 index = st.integers(min_value=0, max_value=MAX_LIVE - 1)
@@ -41,7 +42,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @initialize(data=st.data())
     def build(self, data: st.DataObject) -> None:
-        threshold = st.sampled_from([None, 1, 2])
+        threshold = st.sampled_from([None, 1, 1, 2])
         policies: dict[str, Any] = {
             "num_states": data.draw(st.integers(*NUM_STATES), "states"),
             "grid": data.draw(st.sampled_from([8, 16]), "grid"),
@@ -49,6 +50,9 @@ class MemoryMachine(RuleBasedStateMachine):
             "retention": data.draw(threshold, "retention"),
             "pinning": data.draw(threshold, "pinning"),
             "protected": data.draw(st.sampled_from([0.25, 1.0]), "protected"),
+            "release_order": NATIVE_ORDER.model_copy(
+                update={"idle_slab": data.draw(st.sampled_from(IDLE_SLAB), "idle slab")}
+            ),
             "num_admission_states": data.draw(st.sampled_from([1, 2]), "admission states"),
         }
         num_pages = data.draw(st.integers(*NUM_PAGES[self.organization]), "pages")
@@ -131,21 +135,20 @@ class MemoryMachine(RuleBasedStateMachine):
     def cancel(self, which: int) -> None:
         self.engine.cancel(self.chosen(self.running + self.waiting, which))
 
-    @rule()
-    def reset_cache(self) -> None:
-        self.engine.memory.reset_cache()
+    @rule(really=st.integers(min_value=0, max_value=3))
+    def reset_cache(self, really: int) -> None:
+        if really == 3:  # seldom, or there would be nothing to hit
+            self.engine.memory.reset_cache()
 
     @rule(reverse=st.booleans())
     def step(self, reverse: bool) -> None:
         self.engine.step(reverse=reverse)
 
-    @precondition(lambda self: self.running)
-    @rule(reverse=st.booleans())
-    def decode_all(self, reverse: bool) -> None:
-        """A whole step in which whoever can grow takes one token."""
-        for request in self.idle():
-            if not self.engine.grow(request, 1):
-                self.engine.preempt(request)
+    @rule(token_budget=st.integers(min_value=1, max_value=40), reverse=st.booleans())
+    def scheduled_step(self, token_budget: int, reverse: bool) -> None:
+        """What is left of the step goes by the rules of a scheduler."""
+        self.engine.schedule(token_budget)
+        self.engine.check()
         self.engine.step(reverse=reverse)
 
     # -- what must hold --------------------------------------------------------------------------
@@ -183,7 +186,7 @@ def test_no_sequence_of_actions_breaks_the_memory(organization: str) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=120,
+            max_examples=80,
             stateful_step_count=50,
             deadline=None,
             derandomize=True,

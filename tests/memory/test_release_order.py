@@ -82,11 +82,30 @@ def test_the_configuration_decides_the_order(change: dict[str, str], expected: l
     assert queues(memory) == [expected]
 
 
-def test_an_idle_slab_joins_the_configured_end() -> None:
-    order = NATIVE_ORDER.model_copy(update={"idle_slab": "tail"})
+@pytest.mark.parametrize(
+    ("idle_slab", "expected"),
+    [
+        ("head", [2, 7, 6, 10, 11, 12, 1, 8, 9, 3, 4, 5]),
+        ("tail", [7, 6, 10, 11, 12, 1, 8, 9, 3, 4, 5, 2]),
+        # The last state to go is the superseded one, which is cached: to the tail.
+        ("like_state", [7, 6, 10, 11, 12, 1, 8, 9, 3, 4, 5, 2]),
+    ],
+)
+def test_an_idle_slab_joins_the_configured_end(idle_slab: str, expected: list[int]) -> None:
+    order = NATIVE_ORDER.model_copy(update={"idle_slab": idle_slab})
     memory = toy_memory("s2", 12, release_order=order)
     memory.release(compute(memory, 1, 13), 13)
-    assert queues(memory) == [[7, 6, 10, 11, 12, 1, 8, 9, 3, 4, 5, 2]]
+    assert queues(memory) == [expected]
+
+
+def test_a_slab_that_a_plain_state_leaves_idle_goes_with_its_representative() -> None:
+    order = NATIVE_ORDER.model_copy(update={"idle_slab": "like_state"})
+    memory = toy_memory("s2", 12, release_order=order)
+    cached = compute(memory, 1, 8)  # block 1, slab 2, state 3 [4 5]
+    plain = compute(memory, 2, 5, content="Y")  # block 6, state 7 [8 9]
+    memory.release(cached, 8)
+    memory.release(plain, 5)
+    assert queues(memory) == [[2, 7, 6, 10, 11, 12, 1, 3, 4, 5, 8, 9]]
 
 
 def test_a_prefix_loses_its_end_before_its_start() -> None:

@@ -372,9 +372,9 @@ class ToyEngine:
         for key, page in self.memory.block_index:
             if page not in ahead:
                 assert tuple(self.physical.read_block(page)) == self._true_blocks[key]
-        for key, state in self.memory.checkpoint_index:
-            if state.published_step < self.memory.step:
-                assert self.physical.read_state(state) == self._true_states[key]
+        for key, checkpoint in self.memory.checkpoint_index:
+            if checkpoint.published_step < self.memory.step:
+                assert self.physical.read_state(checkpoint) == self._true_states[key]
         for request in self.running:
             kv = self.physical.read_kv(request.sequence.blocks, request.computed)
             assert tuple(kv) == request.truth.kv[: request.computed]
@@ -392,10 +392,7 @@ class ToyEngine:
         for _ in range(10_000):
             if not (self.waiting or self.running):
                 return
-            preemptions = self.num_preemptions
-            left = self._grow_running(token_budget)
-            if self.num_preemptions == preemptions:
-                self._admit_waiting(left)
+            self.schedule(token_budget)
             if check:
                 self.check()
             self.step(reverse=self.memory.step % 2 == 1)
@@ -403,11 +400,20 @@ class ToyEngine:
                 self.check()
         raise AssertionError("no end: " + self.memory.describe())
 
+    def schedule(self, token_budget: int) -> None:
+        """One step: who runs grows first, and nobody is admitted after a preemption."""
+        preemptions = self.num_preemptions
+        left = self._grow_running(token_budget)
+        if self.num_preemptions == preemptions:
+            self._admit_waiting(left)
+
     def _grow_running(self, left: int) -> int:
         for request in list(self.running):
-            while request in self.running:
+            while request in self.running and not request.end:
                 chunk = self._chunk(request.computed, request.num_tokens, left)
-                if not chunk or self.grow(request, chunk):
+                if not chunk:
+                    break
+                if self.grow(request, chunk):
                     left -= chunk
                     break
                 if len(self.running) > 1 or not self.memory.give_way(request.sequence):

@@ -6,7 +6,6 @@ from toy_run import A, record
 
 from hsexp.goodput import (
     Thresholds,
-    comparator_thresholds,
     goodput_tok_per_s,
     union_thresholds,
 )
@@ -29,8 +28,8 @@ COMPARATOR = requests((1.0, 2.0, 3), (1.0, 4.0, 4), (2.0, 10.0, 5))
 
 
 def test_the_comparators_thresholds_are_percentiles_of_its_own_requests():
-    assert comparator_thresholds(COMPARATOR, 50) == Thresholds(e2e_s=4.0, tpot_s=1.0)
-    assert comparator_thresholds(COMPARATOR, 100) == Thresholds(e2e_s=10.0, tpot_s=2.0)
+    assert union_thresholds([COMPARATOR], 50) == Thresholds(e2e_s=4.0, tpot_s=1.0)
+    assert union_thresholds([COMPARATOR], 100) == Thresholds(e2e_s=10.0, tpot_s=2.0)
 
 
 def test_the_unions_thresholds_see_the_requests_of_both_arms():
@@ -47,12 +46,12 @@ def test_goodput_counts_the_tokens_of_requests_within_both_thresholds_over_the_w
 
 
 def test_thresholds_that_all_meet_give_the_throughput():
-    assert goodput_tok_per_s(COMPARATOR, comparator_thresholds(COMPARATOR, 100)) == 12 / 10.0
+    assert goodput_tok_per_s(COMPARATOR, union_thresholds([COMPARATOR], 100)) == 12 / 10.0
 
 
 def test_a_one_token_output_is_judged_by_its_end_alone():
     table = requests((1.0, 1.0, 1), (1.0, 2.0, 3))
-    assert comparator_thresholds(table, 100).tpot_s == 0.5
+    assert union_thresholds([table], 100).tpot_s == 0.5
     assert goodput_tok_per_s(table, Thresholds(e2e_s=1.5, tpot_s=0.0)) == 0.5
 
 

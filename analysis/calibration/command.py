@@ -1,0 +1,119 @@
+"""What `python -m analysis calibrate` does: fits, reports, and writes a device file."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.calibration.device_file import to_device, write_device
+from analysis.calibration.fit import TERMS, Fit, fit
+from analysis.calibration.published import published_work
+from analysis.calibration.report import (
+    coefficients_table,
+    residuals_table,
+    rows_table,
+    runs_table,
+)
+from analysis.calibration.steps import read_steps
+from analysis.command import LEDGERS, parse_pairs
+from analysis.errors import AnalysisError
+from analysis.runs import Origin
+from analysis.tables.table import Table
+from hsexp.config.catalog import CONF, read_option
+from hsexp.config.schema import DeviceConfig
+
+PAPER_DEVICE = "a100_40gb"
+
+KEYS = ("source", "device", "out", "overwrite")
+
+
+def calibrate(arguments: Sequence[str]) -> tuple[list[Table], Path, Path | None]:
+    """The report, the folder that it is written to, and the device file, if one was asked for.
+
+    Raises:
+        AnalysisError: an argument is refused, the steps do not identify the model, or the device
+            file exists.
+    """
+    ledgers = [Path(text[len("ledger=") :]) for text in arguments if text.startswith("ledger=")]
+    others = [text for text in arguments if not text.startswith("ledger=")]
+    given = parse_pairs(others, keys=KEYS)
+    if given.get("source", "ledger") not in ("ledger", "paper"):
+        raise AnalysisError(f"source must be ledger or paper, got {given['source']}")
+    if given.get("overwrite", "false") not in ("true", "false"):
+        raise AnalysisError(f"overwrite must be true or false, got {given['overwrite']}")
+    if "device" not in given and not given.keys().isdisjoint(("out", "overwrite")):
+        raise AnalysisError("out and overwrite need device=, the name of the device to write")
+    if given.get("source") == "paper":
+        if ledgers:
+            raise AnalysisError("source=paper takes no ledger")
+        return _from_paper(given)
+    if not ledgers:
+        raise AnalysisError("calibrate needs ledger=, once for each ledger, or source=paper")
+    return _from_ledgers(ledgers, given)
+
+
+def _from_ledgers(
+    paths: Sequence[Path], given: Mapping[str, str]
+) -> tuple[list[Table], Path, Path | None]:
+    steps = read_steps(paths)
+    fitted = fit(steps.table["step_s"], steps.work, steps.table["num_steps"])
+    size = f"{steps.num_steps} steps of {steps.num_runs} runs"
+    device = _write(
+        fitted,
+        given,
+        description=f"as recorded: {steps.origin}",
+        source=f"least squares on {size}, {'; '.join(steps.sources)}",
+    )
+    tables = [
+        coefficients_table(
+            fitted,
+            title=f"Step time, fitted to {size}",
+            origin=steps.origin,
+            notes=tuple(f"From {source}." for source in steps.sources),
+        ),
+        residuals_table(fitted, steps),
+        runs_table(fitted, steps),
+    ]
+    return tables, paths[0] / "analysis", device
+
+
+def _from_paper(given: Mapping[str, str]) -> tuple[list[Table], Path, Path | None]:
+    time_s, work = published_work()
+    fitted = fit(time_s, work, 1.0 / time_s**2)  # relative errors
+    origin = Origin(data_kind="recomputed from the published values")
+    tables_read = "Tables E-1, E-3, E-4 and E-6 of ledgers/paper, with E-9 and G-1"
+    device = _write(
+        fitted,
+        given,
+        description="fitted to published rows",
+        source=f"least squares on {len(work)} rows of {tables_read}",
+    )
+    tables = [
+        coefficients_table(
+            fitted,
+            title=f"Step time, fitted to {len(work)} published rows by relative error",
+            origin=origin,
+            notes=(f"From {tables_read}.", _in_use(fitted)),
+        ),
+        rows_table(fitted, pd.Series(time_s), origin),
+    ]
+    return tables, LEDGERS / "analysis" / "paper", device
+
+
+def _in_use(fitted: Fit) -> str:
+    """How far the device that the paper's campaigns run on is from the fit."""
+    model = DeviceConfig.parse(read_option("device", PAPER_DEVICE)).step_time
+    far = [
+        f"{term} {1e3 * value:g} ms ({100.0 * (value / fitted.coefficients[term] - 1.0):+.2f} %)"
+        for term, value in model.model_dump(include=set(TERMS)).items()
+    ]
+    return f"conf/device/{PAPER_DEVICE}.yaml has {', '.join(far)}."
+
+
+def _write(fitted: Fit, given: Mapping[str, str], *, description: str, source: str) -> Path | None:
+    if "device" not in given:
+        return None
+    device = to_device(given["device"], fitted, description=description, source=source)
+    path = Path(given.get("out", CONF / "device" / f"{device.name}.yaml"))
+    write_device(device, fitted, path, overwrite=given.get("overwrite") == "true")
+    return path

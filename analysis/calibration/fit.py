@@ -1,0 +1,104 @@
+"""Weighted non-negative least squares of times on work, and whether the terms can be told apart.
+
+A term that the data does not identify is refused by name: a coefficient that anything could stand
+for is worse than none.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import statsmodels.api as sm
+from scipy.optimize import nnls
+
+from analysis.errors import AnalysisError
+
+TERMS = ("base_s", "decode_token_s", "prefill_token_s")
+"""Coefficients of the step-time model, as in conf/device."""
+
+HIGH_CONDITION = 30.0
+"""Belsley, Kuh and Welsch (1980): scaled condition numbers above 30 mean strong collinearity."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """Coefficients with what is known of their precision."""
+
+    coefficients: pd.Series
+    """By term; seconds for each unit of work."""
+    standard_errors: pd.Series
+    """NaN for a coefficient that the sign constraint holds at 0. Rows count as independent."""
+    fitted: pd.Series
+    r_squared: float
+    condition_number: float
+    """Of the weighted design, its columns scaled to unit length."""
+    correlation: pd.DataFrame
+    """Of the estimates of the coefficients that are not held at 0."""
+    warnings: tuple[str, ...]
+
+
+def fit(times: pd.Series, work: pd.DataFrame, weights: pd.Series) -> Fit:
+    """Times as a non-negative combination of the columns of `work`: TERMS, and perhaps others.
+
+    Raises:
+        AnalysisError: there are fewer rows than terms, or a term is not identified; it is named.
+    """
+    root = np.sqrt(weights.to_numpy(dtype=np.float64))
+    design = work.to_numpy(dtype=np.float64) * root[:, None]
+    scale = np.linalg.norm(design, axis=0)
+    _require_identified(work, design, scale)
+    scaled, _ = nnls(design / scale, times.to_numpy(dtype=np.float64) * root)
+    coefficients = pd.Series(scaled / scale, index=work.columns)
+    free = coefficients.index[coefficients > 0.0]
+    model = sm.WLS(times, work[free], weights=weights).fit()
+    condition = float(np.linalg.cond(design / scale))
+    return Fit(
+        coefficients=coefficients,
+        standard_errors=model.bse.reindex(work.columns),
+        fitted=work @ coefficients,
+        r_squared=float(model.rsquared),
+        condition_number=condition,
+        correlation=_correlation(model.cov_params()),
+        warnings=tuple(_warnings(coefficients, condition)),
+    )
+
+
+def _require_identified(work: pd.DataFrame, design: np.ndarray, scale: np.ndarray) -> None:
+    if len(work) < work.shape[1]:
+        raise AnalysisError(f"{work.shape[1]} terms need as many rows of steps, got {len(work)}")
+    for term, length in zip(work.columns, scale, strict=True):
+        if length == 0.0:
+            raise AnalysisError(f"{term} is not identified: no row has any of its work")
+    for term in TERMS[1:]:
+        per_step = work[term] / work[TERMS[0]]
+        if (per_step == per_step.iloc[0]).all():
+            raise AnalysisError(
+                f"{term} is not identified: each step has the same work of it, as if it were part "
+                "of base_s"
+            )
+    _, singular, rows = np.linalg.svd(design / scale, full_matrices=False)
+    if singular[-1] < singular[0] * 1e-9:
+        involved = [term for term, share in zip(work, np.abs(rows[-1]), strict=True) if share > 0.1]
+        raise AnalysisError(
+            f"{' and '.join(map(str, involved))} are not identified: their work rises and falls "
+            "together in every row"
+        )
+
+
+def _correlation(covariance: pd.DataFrame) -> pd.DataFrame:
+    deviations = np.sqrt(np.diag(covariance))
+    known = np.where(deviations > 0.0, deviations, np.nan)
+    return covariance.div(known, axis=0).div(known, axis=1)
+
+
+def _warnings(coefficients: pd.Series, condition: float) -> list[str]:
+    found = [
+        f"{term} is held at 0; the unconstrained fit is negative"
+        for term in coefficients.index[coefficients == 0.0]
+    ]
+    if condition > HIGH_CONDITION:
+        found.append(
+            f"the terms are hard to tell apart (scaled condition number {condition:.0f} > "
+            f"{HIGH_CONDITION:.0f})"
+        )
+    return found

@@ -1,0 +1,85 @@
+"""The steps of recorded runs: what a calibration on ledgers is fitted to."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.calibration.fit import TERMS
+from analysis.errors import AnalysisError
+from analysis.runs import ORIGIN, Origin
+from hsexp.ledger import Ledger, LedgerError
+
+DIGEST_DIGITS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """Steps of one engine and device, as work and times."""
+
+    table: pd.DataFrame
+    """Step tables below each other; `run` is the cell, with its ledger where there are several."""
+    origin: Origin
+    sources: tuple[str, ...]
+    """Each ledger with the digest of its journal."""
+
+    @property
+    def work(self) -> pd.DataFrame:
+        """A column a term: 1, decode tokens and prefill tokens of each step."""
+        columns = (1.0, self.table["decode_tokens"], self.table["prefill_tokens"])
+        return pd.DataFrame(
+            dict(zip(TERMS, columns, strict=True)), index=self.table.index, dtype="float64"
+        )
+
+    @property
+    def num_runs(self) -> int:
+        return int(self.table["run"].nunique())
+
+    @property
+    def num_steps(self) -> int:
+        return int(self.table["num_steps"].sum())
+
+
+def read_steps(paths: Sequence[Path]) -> Steps:
+    """The steps of all accepted runs that kept their step table.
+
+    Raises:
+        AnalysisError: a ledger cannot be read, none has step tables, or they differ in origin.
+    """
+    tables, frames, sources = [], [], []
+    for path in paths:
+        try:
+            ledger = Ledger.read(path)
+            frame = ledger.frame()
+        except LedgerError as error:
+            raise AnalysisError(str(error)) from None
+        frames.append(frame[list(ORIGIN)])
+        sources.append(f"{path} ({_digest(path)})")
+        for cell_id in frame["cell_id"]:
+            try:
+                table = ledger.step_table(cell_id)
+            except LedgerError:
+                continue  # the run kept none
+            tables.append(table.assign(run=cell_id if len(paths) == 1 else f"{path}: {cell_id}"))
+    if not tables:
+        raise AnalysisError(
+            f"{', '.join(map(str, paths))}: no run kept its step table; run with record_steps=true"
+        )
+    origins = pd.concat(frames).drop_duplicates()
+    if len(origins) > 1:
+        several = [name for name in ORIGIN if len(origins[name].unique()) > 1]
+        raise AnalysisError(
+            f"a calibration is of one device; the ledgers differ in {', '.join(several)}"
+        )
+    return Steps(
+        table=pd.concat(tables, ignore_index=True),
+        origin=Origin(**{name: str(origins.iloc[0][name]) for name in ORIGIN}),
+        sources=tuple(sources),
+    )
+
+
+def _digest(path: Path) -> str:
+    journal = (path / "journal.jsonl").read_bytes()
+    return f"journal SHA-256 {hashlib.sha256(journal).hexdigest()[:DIGEST_DIGITS]}"

@@ -1,0 +1,37 @@
+"""What `python -m analysis compare=paper` does: reads the ledgers of all campaigns, compares."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis.command import LEDGERS, parse_pairs, parse_seeds
+from analysis.compare.page import page
+from analysis.compare.sources import Seeds, Sources
+from analysis.compare.targets import load_targets
+from analysis.errors import AnalysisError
+from analysis.tables.table import Table
+from hsexp.config.catalog import options
+
+
+def compare(arguments: Sequence[str]) -> tuple[list[Table], Path]:
+    """The tables of the page, and the folder that they are written to.
+
+    Raises:
+        AnalysisError: an argument is refused, or the ledgers do not allow the comparison.
+    """
+    given = parse_pairs(arguments, keys=("compare", "ledgers", "engine", "seeds", "out"))
+    targets = load_targets(given["compare"])
+    engine = given.get("engine", "sim")
+    engines = [name for name in options("engine") if name != "auto"]
+    if engine not in engines:
+        raise AnalysisError(f"engine must be {' or '.join(engines)}, got {engine}")
+    root = Path(given.get("ledgers", LEDGERS))
+    sources = Sources(root, engine=engine, seeds=_seeds(given.get("seeds", "published")))
+    return page(targets, sources), Path(given.get("out", root / "analysis" / "compare"))
+
+
+def _seeds(text: str) -> Seeds:
+    match text:
+        case "published" | "all":
+            return text
+        case _:
+            return parse_seeds(text)

@@ -1,0 +1,82 @@
+"""The runs that a comparison draws on: all campaigns of one engine below one root folder."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from analysis.config import block_design
+from analysis.errors import NoRunsError
+from analysis.families import Contrast
+from analysis.ledgers import Ledgers
+from analysis.runs import Runs, spell
+
+Seeds = tuple[int, ...] | Literal["published", "all"]
+"""Seeds of every cell; or the published ones of its block, as far as the ledger has any; or all
+that the ledger has. A ledger without a single published seed gives all that it has."""
+
+
+class Sources:
+    """Runs by campaign and block; what is absent is named."""
+
+    def __init__(self, root: Path, *, engine: str, seeds: Seeds = "published") -> None:
+        """
+        Args:
+            root: <root>/<campaign>/<engine> holds each campaign's ledger.
+        """
+        self._root = root
+        self._engine = engine
+        self._seeds = seeds
+        self._ledgers: dict[str, Ledgers] = {}
+        self._runs: dict[tuple[str, str], Runs] = {}
+        self.narrowed: list[str] = []
+        """Blocks that have only some of their published seeds, in words."""
+
+    def runs(self, campaign: str, block: str) -> Runs:
+        """The runs of a block.
+
+        Raises:
+            AnalysisError: the ledger is damaged, mixes origins, or the block does not exist.
+        """
+        key = (campaign, block)
+        if key not in self._runs:
+            self._runs[key] = self._find(campaign, block)
+        return self._runs[key]
+
+    def of(self, contrast: Contrast) -> Runs:
+        """The runs of a contrast that names its campaign and block."""
+        assert contrast.campaign is not None and contrast.block is not None
+        return self.runs(contrast.campaign, contrast.block)
+
+    @property
+    def every(self) -> Sequence[Runs]:
+        """All runs asked for so far."""
+        return tuple(self._runs.values())
+
+    def _find(self, campaign: str, block: str) -> Runs:
+        design = block_design(campaign, block)
+        path = self._root / campaign / self._engine
+        if not (path / "journal.jsonl").is_file():
+            return Runs.absent(
+                campaign=campaign,
+                design=design,
+                seeds=design.seeds,
+                why=f"there is no ledger {path}; run `python -m hsexp campaign={campaign}`",
+            )
+        if campaign not in self._ledgers:
+            self._ledgers[campaign] = Ledgers(self._root, paths={campaign: path})
+        ledgers = self._ledgers[campaign]
+        if isinstance(self._seeds, tuple):
+            return ledgers.runs(campaign, block, seeds=self._seeds)
+        try:
+            present = set(ledgers.open_runs(campaign, design).adopted["seed"])
+        except NoRunsError as missing:
+            return Runs.absent(
+                campaign=campaign, design=design, seeds=design.seeds, why=str(missing)
+            )
+        published = [seed for seed in design.seeds if seed in present]
+        absent = sorted(set(design.seeds) - present)
+        if published and self._seeds == "published":
+            if absent:
+                self.narrowed.append(f"campaign {campaign}, {block}: no seed {spell(absent)}")
+            return ledgers.runs(campaign, block, seeds=published)
+        return ledgers.runs(campaign, block, seeds=sorted(present))

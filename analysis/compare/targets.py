@@ -1,0 +1,197 @@
+"""Which published number is compared with which runs, declared in conf/analysis/compare.
+
+No published number stands there: a target names where the paper prints it (a cell of
+ledgers/paper) and which cell of a campaign answers it.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import Field, NonNegativeFloat, model_validator
+
+from analysis.errors import AnalysisError
+from analysis.families import Arm
+from analysis.published import published_value
+from hsexp.config.base import Config, ConfigError
+from hsexp.config.catalog import CONF, options
+from hsexp.config.schema import Name
+
+GROUP = "analysis/compare"
+
+Tag = Literal["tuned", "held-out"]
+"""Whether inferred rules of the simulator were chosen with the number in sight."""
+
+Measure = Literal["mean", "difference", "ratio", "change", "change of means", "log change"]
+"""How seeds become one number: their mean; or the mean of seedwise differences, ratios, relative
+changes in percent; or the change in percent of means over seeds, or of mean log ratios (Eq. G3)."""
+
+Rows = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class Group(Config):
+    """Targets that are summed up together."""
+
+    title: str
+    unit: str
+    error: Literal["%", "pp", "unit"]
+    """Relative error; or the difference, in percentage points or in the group's unit."""
+    spec: str = ".2f"
+    """Format of both sides."""
+
+    @property
+    def error_unit(self) -> str:
+        """What errors are printed in."""
+        return self.unit if self.error == "unit" else self.error
+
+
+class Goal(Config):
+    """What the simulation is meant to reach."""
+
+    title: str
+    groups: tuple[Name, ...]
+    measure: Literal["mean", "largest"]
+    """Of the absolute errors."""
+    at_most: NonNegativeFloat
+
+
+class Line(Config):
+    """One target. Several rows are printed numbers whose mean it is (one a seed)."""
+
+    rows: Rows
+    columns: Rows = ("",)
+    """One a row, or one for all; empty is the set's column."""
+    over_row: str | None = None
+    """The published number is this row's relative change, in percent, over that one."""
+    campaign: Name | None = None
+    block: Name | None = None
+    """Null takes those of the set."""
+    arm: Arm
+    over: Arm | None = None
+    """Denominator or subtrahend."""
+    label: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Printed name; the rows unless said otherwise."""
+        return self.label or ", ".join(self.rows)
+
+
+class TargetSet(Config):
+    """Targets of one published table that are measured alike."""
+
+    group: Name
+    tag: Tag
+    table: Name
+    column: str = ""
+    quantity: str
+    """What is compared, in a few words."""
+    campaign: Name
+    block: Name
+    measure: Measure = "mean"
+    metric: Name
+    per: Name | None = None
+    """Another metric that it is divided by, run by run."""
+    factor: float = 1.0
+    """Of the measured number, to the group's unit."""
+    published_factor: float = 1.0
+    """Of the printed number, to the group's unit."""
+    at: Arm = Arm()
+    """What all arms share, of the axes that the block varies."""
+    note: str = ""
+    lines: Annotated[tuple[Line, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _lines_fit_the_measure(self) -> "TargetSet":
+        for line in self.lines:
+            if (line.over is None) != (self.measure == "mean"):
+                raise ValueError(
+                    f"line {line.name} of {self.table}: measure {self.measure} needs "
+                    f"{'no' if self.measure == 'mean' else 'an'} `over`"
+                )
+        if self.per is not None and self.measure not in ("mean", "difference"):
+            raise ValueError(f"{self.table}: `per` and measure {self.measure} do not go together")
+        return self
+
+    def place(self, line: Line) -> tuple[str, str]:
+        """Campaign and block of the line's runs."""
+        return line.campaign or self.campaign, line.block or self.block
+
+    def arms(self, line: Line) -> list[Arm]:
+        """The arm, and what it is compared with."""
+        return [arm.at(self.at) for arm in (line.arm, line.over) if arm is not None]
+
+    @property
+    def metrics(self) -> list[str]:
+        """All metrics that the set reads."""
+        return [self.metric] if self.per is None else [self.metric, self.per]
+
+    def published(self, line: Line) -> float:
+        """The printed number, in the group's unit.
+
+        Raises:
+            AnalysisError: the paper does not print it.
+        """
+        columns = line.columns * (len(line.rows) if len(line.columns) == 1 else 1)
+        values = [
+            published_value(self.table, row, column or self.column)
+            for row, column in zip(line.rows, columns, strict=True)
+        ]
+        mean = sum(values) / len(values)
+        if line.over_row is not None:
+            mean = 100.0 * (mean / published_value(self.table, line.over_row, self.column) - 1.0)
+        return self.published_factor * mean
+
+
+class Omission(Config):
+    """Published numbers that no line answers."""
+
+    what: str
+    why: str
+
+
+class Targets(Config):
+    """Everything that one comparison consists of."""
+
+    title: str
+    groups: dict[Name, Group]
+    goals: tuple[Goal, ...]
+    families: tuple[Name, ...]
+    """Of conf/analysis/families, compared test by test."""
+    confirmations: dict[Name, Name]
+    """Campaigns with a family of their own, and the block that it draws on."""
+    omitted: tuple[Omission, ...]
+    sets: tuple[TargetSet, ...]
+
+    @model_validator(mode="after")
+    def _groups_are_declared(self) -> "Targets":
+        named = [each.group for each in self.sets]
+        named += [group for goal in self.goals for group in goal.groups]
+        if unknown := sorted(set(named) - self.groups.keys()):
+            raise ValueError(f"groups {', '.join(unknown)} are not declared")
+        return self
+
+    @property
+    def lines(self) -> Iterator[tuple[TargetSet, Line]]:
+        """All targets, group by group."""
+        for group in self.groups:
+            for each in self.sets:
+                if each.group == group:
+                    yield from ((each, line) for line in each.lines)
+
+
+@cache
+def load_targets(name: str) -> Targets:
+    """A comparison of conf/analysis/compare.
+
+    Raises:
+        AnalysisError: there is none, or its file is refused (field and value are named).
+    """
+    if name not in options(GROUP):
+        raise AnalysisError(f"compare {name} is unknown; there is {', '.join(options(GROUP))}")
+    text = (CONF / GROUP / f"{name}.yaml").read_text(encoding="utf-8")
+    try:
+        return Targets.parse(yaml.safe_load(text))
+    except (ConfigError, yaml.YAMLError) as error:
+        raise AnalysisError(f"conf/{GROUP}/{name}.yaml: {error}") from None

@@ -1,0 +1,154 @@
+"""Table G-3: absolute state depths of S2 and S2+Retention by seed (Q8)."""
+
+from fractions import Fraction
+
+import pandas as pd
+
+from analysis.families import Arm
+from analysis.published import published_value
+from analysis.runs import Runs, spell
+from analysis.tables.beside import (
+    PAPER,
+    Number,
+    Quantity,
+    beside,
+    columns,
+    printed_row,
+    printed_rows,
+    renamed,
+)
+from analysis.tables.table import Column, Table
+
+ARMS = {
+    "S2": Arm(organization="s2", retention="off"),
+    "S2+Retention": Arm(organization="s2", retention="k2"),
+}
+"""As the paper names them."""
+
+DEPTHS = {
+    "j_adopt": ("adopted_tokens_mean", "Jadopt"),
+    "m1_r_max": ("recurrent_depth_mean", "Rmax (M1)"),
+    "m1_a_max": ("attention_depth_mean", "Amax (M1)"),
+}
+"""The paper's column: ledger metric, heading."""
+
+METRICS = tuple(metric for metric, _ in DEPTHS.values())
+_QUANTITIES = tuple(
+    Quantity(name=f"{name}_tokens", heading=heading, spec=",.2f")
+    for name, (_, heading) in DEPTHS.items()
+)
+_LOWER_MASK = {"m0_r_max": "Rmax (M0)", "m0_a_max": "Amax (M0)"}
+_LOWER = tuple(
+    Quantity(name=f"{name}_tokens", heading=heading, spec=",.2f")
+    for name, heading in _LOWER_MASK.items()
+)
+_KEYS = (
+    Column(heading="seed", templates=("{seed}",)),
+    Column(heading="arm", templates=("{arm}",)),
+)
+
+
+def from_runs(runs: Runs) -> Table:
+    """Means over the first admissions of a run, of traced runs."""
+    rows = [
+        {
+            "seed": seed,
+            "arm": name,
+            **beside(
+                _QUANTITIES,
+                {f"{depth}_tokens": value for depth, value in depths(runs, arm, seed).items()},
+                _paper(seed, name),
+            ),
+        }
+        for seed in runs.seeds
+        for name, arm in ARMS.items()
+    ]
+    return Table(
+        name="G-3",
+        title=f"Mean state depths by seed and arm, tokens a request, seeds {spell(runs.seeds)}, "
+        "beside the published ones",
+        rows=pd.DataFrame(rows),
+        views=((*_KEYS, *columns(_QUANTITIES)),),
+        origin=runs.origin,
+        notes=(
+            "Depths here are exact, so that they need no bracket; beside them stands the paper's "
+            "upper mask M1, which it plots.",
+            *runs.notes,
+        ),
+        missing=tuple(runs.missing(ARMS.values(), METRICS)),
+    )
+
+
+def from_paper() -> Table:
+    """The sums of depths that the printed means stand for: whole numbers of grid steps."""
+    rows = []
+    for printed in printed_rows("G-3"):
+        seed, arm = int(printed["seed"]), printed["arm"]
+        exact = grid_depths(seed, arm)
+        rows.append(
+            {
+                "seed": seed,
+                "arm": arm,
+                **{f"{name}_units": int(exact[name] / grid_unit()) for name in exact},
+                **beside(
+                    (*_QUANTITIES, *_LOWER),
+                    {f"{name}_tokens": float(value) for name, value in exact.items()},
+                    _paper(seed, arm),
+                ),
+            }
+        )
+    units = tuple(
+        Column(heading=f"{heading}, steps", templates=(f"{{{name}_units:,d}}",))
+        for name, heading in (
+            *((name, heading) for name, (_, heading) in DEPTHS.items()),
+            *_LOWER_MASK.items(),
+        )
+    )
+    return Table(
+        name="G-3",
+        title="Mean state depths by seed and arm: grid steps behind the printed means",
+        rows=pd.DataFrame(rows),
+        views=(
+            (*_KEYS, *units),
+            (*_KEYS, *columns(_QUANTITIES, here="on the grid")),
+            (*_KEYS, *columns(_LOWER, here="on the grid")),
+        ),
+        origin=PAPER,
+        notes=(
+            "Reconstructed: a depth is a multiple of 512 tokens, so that a mean over 300 requests "
+            "is a whole number of steps of 512/300 tokens (Appendix G.2).",
+        ),
+    )
+
+
+def depths(runs: Runs, arm: Arm, seed: int) -> dict[str, float | None]:
+    """The three depths of one run; None where it is missing."""
+    found: dict[str, float | None] = {}
+    for name, (metric, _) in DEPTHS.items():
+        value = float(runs.values(arm, metric)[seed])
+        found[name] = None if pd.isna(value) else value
+    return found
+
+
+def grid_unit() -> Fraction:
+    """Tokens that one more grid step of one request adds to the mean of a run (G.2)."""
+    step = published_value("text", "G.2", "grid step")
+    requests = published_value("text", "G.2", "INITIAL requests per arm")
+    return Fraction(int(step), int(requests))
+
+
+def on_grid(printed: float) -> Fraction:
+    """The grid's value that a printed mean was rounded from."""
+    unit = grid_unit()
+    return round(Fraction(str(printed)) / unit) * unit
+
+
+def grid_depths(seed: int, arm: str) -> dict[str, Fraction]:
+    """All five printed depths of one run, exact."""
+    row = printed_row("G-3", seed=seed, arm=arm)
+    return {name: on_grid(row[name]) for name in (*DEPTHS, *_LOWER_MASK)}
+
+
+def _paper(seed: int, arm: str) -> dict[str, Number]:
+    row = printed_row("G-3", seed=seed, arm=arm)
+    return renamed(row, ((name, f"{name}_tokens") for name in (*DEPTHS, *_LOWER_MASK)))

@@ -1,0 +1,89 @@
+"""Table G-5: throughput of all 24 runs of Q9, by seed and arm."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from analysis.runs import Runs, spell
+from analysis.tables import q9
+from analysis.tables.beside import PAPER, Number, Quantity, beside, columns
+from analysis.tables.table import Column, Table
+
+_QUANTITIES = tuple(
+    Quantity(name=f"{mode.lower()}_{policy}_tok_per_s", heading=f"{mode} {label}", spec=".3f")
+    for mode in q9.MODES
+    for policy, label in q9.POLICIES.items()
+)
+_KEY = Column(heading="seed", templates=("{seed}",))
+
+
+def from_runs(runs: Runs) -> Table:
+    """Every run on its own; the ledger timebase where the runs have one."""
+    timebase = "ledger" if q9.has(q9.throughputs(runs, "ledger")) else "span"
+    here = q9.throughputs(runs, timebase)
+    rows = [
+        {"seed": seed, "timebase": timebase, **beside(_QUANTITIES, _named(row), _paper(seed))}
+        for seed, row in q9.by_seed(here).items()
+    ]
+    return Table(
+        name="G-5",
+        title=f"Throughput by seed and arm, seeds {spell(runs.seeds)}, beside the published ledger "
+        "throughput",
+        rows=pd.DataFrame(rows),
+        views=((_KEY, *columns(_QUANTITIES[:2])), (_KEY, *columns(_QUANTITIES[2:]))),
+        origin=runs.origin,
+        notes=(*((q9.NO_EPISODE,) if timebase == "span" else ()), *runs.notes),
+        missing=tuple(runs.missing(q9.ARMS.values(), [q9.TIMEBASES[timebase]])),
+    )
+
+
+def from_paper() -> Table:
+    """The whole tokens and seconds that the printed values stand for."""
+    exact = q9.by_seed(q9.exact_throughputs())
+    rows = []
+    for seed, episode in q9.reconstructed().items():
+        seconds = {f"{name}_s": count for name, count in episode.seconds.items()}
+        rows.append(
+            {
+                "seed": seed,
+                "output_tokens": episode.tokens,
+                **seconds,
+                **beside(_QUANTITIES, _named(exact[seed]), _paper(seed)),
+            }
+        )
+    durations = tuple(
+        Column(
+            group=f"{mode}, s",
+            heading=label,
+            templates=(f"{{{mode.lower()}_{policy}_s:d}}",),
+        )
+        for mode in q9.MODES
+        for policy, label in q9.POLICIES.items()
+    )
+    tokens = Column(heading="output tokens", templates=("{output_tokens:,d}",))
+    return Table(
+        name="G-5",
+        title="Ledger throughput by seed and arm: whole tokens over whole seconds",
+        rows=pd.DataFrame(rows),
+        views=(
+            (_KEY, tokens, *durations),
+            (_KEY, *columns(_QUANTITIES[:2], here="tokens/s")),
+            (_KEY, *columns(_QUANTITIES[2:], here="tokens/s")),
+        ),
+        origin=PAPER,
+        notes=(
+            "Reconstructed: the smallest whole numbers that print alike (Appendix G.3 says that "
+            "completed tokens of a seed coincide and that ledger durations are whole seconds). A "
+            "row is known up to a common factor.",
+        ),
+    )
+
+
+def _named(row: Mapping[str, float]) -> dict[str, Number]:
+    return {
+        f"{name}_tok_per_s": None if pd.isna(value) else float(value) for name, value in row.items()
+    }
+
+
+def _paper(seed: int) -> dict[str, Number]:
+    return _named(q9.printed_throughputs().get(seed, {}))

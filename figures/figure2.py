@@ -1,0 +1,270 @@
+"""Figure 2: the stepwise organizations at the main load and at low load (Q1)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from analysis.families import Arm
+from analysis.ledgers import Ledgers, common_origin
+from analysis.published import published_value
+from analysis.runs import Origin, Runs, spell
+from figures import style
+from figures.points import (
+    Point,
+    bars,
+    is_there,
+    leave_empty,
+    marks,
+    of_seeds,
+    require_complete,
+    spread_sentence,
+)
+
+ORGANIZATIONS = ("s0", "s1", "s2")
+THROUGHPUT, E2E, TTFT, WAITING = "throughput_tok_per_s", "e2e_p99_s", "ttft_p99_s", "waiting_max"
+
+_EXAMPLE = {THROUGHPUT: "mean_throughput", E2E: "mean_run_level_e2e_p99"}
+"""Quantities of Table E-4, which prints S1 and S2 at b108."""
+
+
+MainPanel = dict[str, list[Point]]
+"""The three organizations by budget."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowLoad:
+    """One panel at low load: the three organizations at one budget."""
+
+    budget: str
+    cap: int
+    throughput: tuple[Point, ...]
+    ttft: tuple[Point, ...]
+    e2e: tuple[Point, ...]
+    waiting: tuple[str, ...]
+    """Range over seeds of the largest polled number of waiting requests."""
+    waiting_published: tuple[str, ...]
+
+
+def from_ledgers(ledgers: Ledgers) -> Figure:
+    """Means over seeds of throughput and of run-level p99 latencies (Section 5.1).
+
+    Raises:
+        AnalysisError: a cell lacks a run or a metric; all such cells are named.
+    """
+    main = ledgers.runs("q1", "main")
+    low = [ledgers.runs("q1", block) for block in ("low_b63", "low_b108")]
+    metrics = [THROUGHPUT, E2E, TTFT, WAITING]
+    require_complete(
+        "2",
+        [
+            (main, main.design.arms(), [THROUGHPUT, E2E]),
+            *((runs, runs.design.arms(), metrics) for runs in low),
+        ],
+    )
+    panels: list[MainPanel | Runs] = [
+        _main_panel(main, metric) if is_there(main) else main for metric in (THROUGHPUT, E2E)
+    ]
+    return _draw(
+        panels,
+        [_low_panel(runs) if is_there(runs) else runs for runs in low],
+        origin=common_origin([main, *low]),
+        seeds=(spell(main.seeds), spell(low[0].seeds)),
+        counts=(len(main.seeds), len(low[0].seeds)),
+    )
+
+
+def _main_panel(runs: Runs, metric: str) -> MainPanel:
+    return {
+        budget: [
+            of_seeds(
+                runs.values(Arm(organization=organization, budget=budget), metric),
+                published=_published_main(organization, budget, metric),
+            )
+            for organization in ORGANIZATIONS
+        ]
+        for budget in runs.design.budget
+    }
+
+
+def _published_main(organization: str, budget: str, metric: str) -> float | None:
+    if budget != "b108" or organization == "s0":
+        return None
+    return published_value("E-4", _EXAMPLE[metric], organization.upper())
+
+
+def _low_panel(runs: Runs) -> LowLoad:
+    budget, cap = runs.design.budget[0], runs.design.cap[0]
+    letter = {"b63": "c", "b108": "d"}[budget]
+    arms = [Arm(organization=organization) for organization in ORGANIZATIONS]
+    rows = [f"{letter}/{arm.organization_label}/{budget}/cap {cap}" for arm in arms]
+    printed = [
+        published_value("E-3", f"{budget}/{arm.organization_label}", "throughput") for arm in arms
+    ]
+    waiting = [runs.values(arm, WAITING) for arm in arms]
+    return LowLoad(
+        budget=budget,
+        cap=cap,
+        throughput=tuple(
+            of_seeds(runs.values(arm, THROUGHPUT), published=value)
+            for arm, value in zip(arms, printed, strict=True)
+        ),
+        ttft=tuple(
+            of_seeds(runs.values(arm, TTFT), published=published_value("figure-2", row, "ttft_p99"))
+            for arm, row in zip(arms, rows, strict=True)
+        ),
+        e2e=tuple(of_seeds(runs.values(arm, E2E)) for arm in arms),
+        waiting=tuple(_range(int(value.min()), int(value.max())) for value in waiting),
+        waiting_published=tuple(
+            _range(
+                int(published_value("figure-2", row, "waiting_gauge_run_max_low")),
+                int(published_value("figure-2", row, "waiting_gauge_run_max_high")),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _range(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low}–{high}"
+
+
+def _draw(
+    panels: Sequence[MainPanel | Runs],
+    low: Sequence[LowLoad | Runs],
+    *,
+    origin: Origin,
+    seeds: tuple[str, str],
+    counts: tuple[int, int],
+) -> Figure:
+    figure = plt.figure(figsize=(style.PAGE_IN, 3.4))
+    frame = {"top": 0.93, "bottom": 0.42}
+    main = figure.add_gridspec(1, 2, left=0.068, right=0.525, wspace=0.33, **frame)
+    low_load = figure.add_gridspec(1, 2, left=0.6, right=0.93, wspace=0.14, **frame)
+    a, b = (figure.add_subplot(main[0, index]) for index in range(2))
+    c, d = (figure.add_subplot(low_load[0, index]) for index in range(2))
+    points: list[Point] = []
+    titles = ("(a) main throughput", "(b) main E2E p99")
+    units = ("output tokens / s", "E2E p99, s")
+    for axis, panel, title, unit in zip((a, b), panels, titles, units, strict=True):
+        if isinstance(panel, Runs):
+            leave_empty(axis, title, panel)
+            continue
+        _grouped(axis, panel)
+        axis.set_title(title)
+        axis.set_ylabel(unit, labelpad=2)
+        points += [point for group in panel.values() for point in group]
+    points += _low_loads((c, d), low)
+    _legend(figure)
+    style.footer(
+        figure,
+        f"{style.origin_sentence(origin)} (a, b) 3 requests/s, n = {counts[0]} seeds a bar.",
+        f"(c, d) 0.8 requests/s, n = {counts[1]} seeds a bar. Seeds: {seeds[0]} and {seeds[1]}.",
+        f"{spread_sentence(points)} Latencies: mean of run-level p99.",
+        "Paper: Figure 2, Tables E-3 and E-4; absent where it prints no number.",
+    )
+    return figure
+
+
+def _low_loads(axes: tuple[Axes, Axes], panels: Sequence[LowLoad | Runs]) -> list[Point]:
+    """Panels (c) and (d) with their scales at the outer sides. Returns what is drawn."""
+    drawn: list[tuple[Axes, Axes, LowLoad]] = []
+    for axis, panel, letter in zip(axes, panels, "cd", strict=True):
+        if isinstance(panel, Runs):
+            leave_empty(axis, f"({letter}) low load", panel)
+            continue
+        axis.set_title(f"({letter}) low load, {panel.budget}")
+        drawn.append((axis, _low_load(axis, panel), panel))
+    if not drawn:
+        return []
+    top = 1.22 * max(point.value for _, _, panel in drawn for point in panel.e2e)
+    for index, (axis, latency, panel) in enumerate(drawn):
+        latency.set_ylim(0.0, top)
+        _waiting_rows(axis, panel, labels=index == 0)
+    for axis, _, _ in drawn[1:]:
+        axis.tick_params(labelleft=False)
+    for _, latency, _ in drawn[:-1]:
+        latency.tick_params(labelright=False)
+    drawn[0][0].set_ylabel("output tokens / s", labelpad=2)
+    drawn[-1][1].set_ylabel("p99, s", labelpad=3)
+    return [point for _, _, panel in drawn for point in (*panel.throughput, *panel.ttft)]
+
+
+def _grouped(axis: Axes, panel: MainPanel) -> None:
+    width = 0.27
+    for index, points in enumerate(panel.values()):
+        positions = [index + (k - 1) * width for k in range(len(points))]
+        bars(
+            axis,
+            positions,
+            points,
+            colors=[style.COLORS[name] for name in ORGANIZATIONS],
+            width=0.92 * width,
+        )
+    axis.set_xticks(range(len(panel)), list(panel))
+    axis.tick_params(axis="x", length=0)
+
+
+def _low_load(axis: Axes, panel: LowLoad) -> Axes:
+    """Bars on the left axis, latencies on the right one, the waiting gauge below."""
+    positions = [float(index) for index in range(len(ORGANIZATIONS))]
+    colors = [style.COLORS[name] for name in ORGANIZATIONS]
+    bars(axis, positions, panel.throughput, colors=colors, width=0.74, alpha=0.35)
+    axis.set_ylim(0.0, 300.0)
+    latency = axis.twinx()
+    latency.grid(False)
+    latency.spines["right"].set_visible(True)
+    for points, marker, label in ((panel.e2e, "o", "E2E"), (panel.ttft, "D", "TTFT")):
+        latency.plot(
+            positions,
+            [point.value for point in points],
+            linestyle="none",
+            marker=marker,
+            markersize=5.0,
+            color=style.INK,
+            zorder=4,
+            label=label,
+        )
+    marks(latency, positions, [_only_published(point) for point in panel.ttft], spread=0.52)
+    axis.set_xticks(positions, [name.upper() for name in ORGANIZATIONS])
+    axis.tick_params(axis="x", length=0)
+    return latency
+
+
+def _waiting_rows(axis: Axes, panel: LowLoad, *, labels: bool) -> None:
+    """The largest number of waiting requests that the poller saw, below the organizations."""
+    transform = axis.get_xaxis_transform()
+    rows = (("most waiting", panel.waiting), ("paper", panel.waiting_published))
+    for row, (label, texts) in enumerate(rows):
+        y = -0.185 - 0.088 * row
+        for position, text in enumerate(texts):
+            axis.text(position, y, text, transform=transform, ha="center", va="top", fontsize=7)
+        if labels:
+            axis.text(-0.62, y, label, transform=transform, ha="right", va="top", fontsize=7)
+
+
+def _only_published(point: Point) -> Point:
+    return Point(value=point.value, published=point.published)
+
+
+def _legend(figure: Figure) -> None:
+    handles = [
+        *(Patch(color=style.COLORS[name], label=name.upper()) for name in ORGANIZATIONS),
+        Line2D([], [], linestyle="none", marker="o", color=style.INK, label="E2E p99 (right axis)"),
+        Line2D(
+            [], [], linestyle="none", marker="D", color=style.INK, label="TTFT p99 (right axis)"
+        ),
+        Line2D([], [], **style.published_marker(), label="paper"),
+    ]
+    figure.legend(
+        handles=handles,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 0.165),
+        ncols=len(handles),
+        columnspacing=1.6,
+        handlelength=1.4,
+    )

@@ -1,0 +1,150 @@
+"""The marks of a figure: the mean over seeds, what is known of its spread, and the published value.
+
+Twelve seeds carry an interval; three only their dots, since a t interval of three says little more
+than that they are three.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from analysis.errors import AnalysisError
+from analysis.families import Arm
+from analysis.intervals import Interval, paired_t
+from analysis.runs import Runs, spell
+from figures import style
+
+FEWEST_FOR_INTERVAL = 6
+"""Seeds below which dots are shown in place of an interval."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One mark."""
+
+    value: float
+    """Mean over seeds, or the published value where nothing else is drawn."""
+    seeds: tuple[float, ...] = ()
+    """Runs behind the mean."""
+    interval: Interval | None = None
+    published: float | None = None
+    """Beside a mean of runs."""
+
+    @property
+    def error(self) -> tuple[float, float]:
+        """Distance from the mean to either end of the interval."""
+        if self.interval is None:
+            return (0.0, 0.0)
+        return (self.value - self.interval.low, self.interval.high - self.value)
+
+
+def of_seeds(values: pd.Series, published: float | None = None) -> Point:
+    """The mean of complete values: a t interval from six seeds on, dots below."""
+    seeds = tuple(float(value) for value in values)
+    return Point(
+        value=float(values.mean()),
+        seeds=seeds,
+        interval=paired_t(values) if len(seeds) >= FEWEST_FOR_INTERVAL else None,
+        published=published,
+    )
+
+
+def spread_sentence(points: Iterable[Point]) -> str:
+    """What shows the spread of these points, in words."""
+    parts = []
+    every = list(points)
+    if any(point.interval is not None for point in every):
+        parts.append("whiskers: 95 % t interval of the mean over seeds")
+    if any(point.seeds and point.interval is None for point in every):
+        parts.append("dots: single seeds, no interval")
+    return f"{'; '.join(parts).capitalize()}." if parts else ""
+
+
+def require_complete(
+    figure: str, needs: Iterable[tuple[Runs, Iterable[Arm], Iterable[str]]]
+) -> None:
+    """Refuse a partial mean. Blocks without any run are no part of it: their panels stay empty.
+
+    Raises:
+        AnalysisError: cells lack a run or a metric; all are named.
+    """
+    missing = dict.fromkeys(
+        cell
+        for runs, arms, metrics in needs
+        if is_there(runs)
+        for cell in runs.missing(arms, metrics)
+    )
+    if missing:
+        raise AnalysisError(f"figure {figure} lacks cells: {'; '.join(missing)}")
+
+
+def is_there(runs: Runs) -> bool:
+    """Whether the block has any run."""
+    return runs.why_absent is None
+
+
+def leave_empty(axis: Axes, title: str, runs: Runs) -> None:
+    """A panel whose block was not run says so."""
+    axis.set_title(title)
+    axis.axis("off")
+    seeds = spell(runs.seeds)
+    axis.text(
+        0.5,
+        0.5,
+        f"no runs of campaign\n{runs.campaign}, seeds {seeds}",
+        transform=axis.transAxes,
+        ha="center",
+        va="center",
+        color=style.FAINT,
+    )
+
+
+def bars(
+    axis: Axes,
+    positions: Sequence[float],
+    points: Sequence[Point],
+    *,
+    colors: Sequence[str],
+    width: float,
+    alpha: float = 1.0,
+) -> None:
+    """Bars of means with their spread and published values."""
+    axis.bar(
+        positions,
+        [point.value for point in points],
+        width=width,
+        color=list(colors),
+        alpha=alpha,
+        zorder=2,
+    )
+    marks(axis, positions, points, spread=0.45 * width)
+
+
+def marks(
+    axis: Axes, positions: Sequence[float], points: Sequence[Point], *, spread: float
+) -> None:
+    """Spread and published values of points drawn elsewhere.
+
+    A published value stands a little to the right, the dots of seeds then a little to the left.
+
+    Args:
+        spread: how far marks may move to either side.
+    """
+    for position, point in zip(positions, points, strict=True):
+        if point.interval is not None:
+            low, high = point.error
+            axis.errorbar([position], [point.value], yerr=[[low], [high]], **style.interval_bar())
+        elif point.seeds:
+            right = -0.1 if point.published is not None else 0.8
+            places = _fan(position - 0.8 * spread, position + right * spread, len(point.seeds))
+            axis.plot(places, point.seeds, **style.seed_marker())
+        if point.published is not None:
+            axis.plot([position + 0.55 * spread], [point.published], **style.published_marker())
+
+
+def _fan(left: float, right: float, count: int) -> list[float]:
+    if count == 1:
+        return [(left + right) / 2.0]
+    return [left + (right - left) * k / (count - 1) for k in range(count)]
