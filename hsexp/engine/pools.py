@@ -16,6 +16,7 @@ from vllm.v1.kv_cache_interface import (
 )
 
 from hsexp.config.base import ConfigError
+from hsexp.engine.paged import PagedLayout
 from hsexp.engine.settings import EngineSettings
 from hsexp.geometry import StateGeometry
 from hsexp.memory.organizations.base import PoolPlan
@@ -49,11 +50,7 @@ def kv_cache_config(
         block_size=layout.block_size,
         page_size_padded=_padded(pages[0], layout.block_size * _token_bytes(settings)),
     )
-    mamba_spec = replace(
-        next(iter(mamba.values())),
-        block_size=layout.checkpoint_grid,
-        page_size_padded=pages[-1] if pages[-1] >= _composite_bytes(settings) else None,
-    )
+    mamba_spec = _mamba_spec(settings, next(iter(mamba.values())), pages[-1])
     tensors = _tensors(plan, list(attention), list(mamba))
     needed = sum(tensor.size for tensor in tensors)
     if needed > available_bytes:
@@ -78,6 +75,19 @@ def settings_of(vllm_config: VllmConfig) -> EngineSettings | None:
     return EngineSettings.of(vllm_config.additional_config)
 
 
+def _mamba_spec(settings: EngineSettings, spec: MambaSpec, page_bytes: int) -> MambaSpec:
+    """The group's spec. Where a state takes several pages vLLM is told of one member, so that its
+    own page arithmetic holds; the layers' views are made from the real layout."""
+    grid = settings.layout.checkpoint_grid
+    paged = PagedLayout.of(settings)
+    if paged is None:
+        return replace(spec, block_size=grid, page_size_padded=page_bytes)
+    member = (paged.heads_per_member, paged.head_dim, paged.d_state)
+    return replace(
+        spec, block_size=grid, shapes=(member,), dtypes=spec.dtypes[1:], page_size_padded=None
+    )
+
+
 def _tensors(plan: PoolPlan, attention: list[str], mamba: list[str]) -> list[KVCacheTensor]:
     pairs = zip(attention, mamba, strict=True)
     if len(plan.pools) == 1:
@@ -95,7 +105,9 @@ def _require_geometry(settings: EngineSettings, name: str, spec: Any) -> None:
     geometry = StateGeometry.of(settings.model)
     if isinstance(spec, FullAttentionSpec):
         element = torch.empty((), dtype=spec.dtype).element_size()
-        found = {"kv_token_bytes": spec.num_kv_heads * (spec.head_size + spec.head_size_v) * element}
+        found = {
+            "kv_token_bytes": spec.num_kv_heads * (spec.head_size + spec.head_size_v) * element
+        }
         planned = {"kv_token_bytes": geometry.kv_token_bytes}
     else:
         conv, ssm = (
@@ -114,10 +126,6 @@ def _require_geometry(settings: EngineSettings, name: str, spec: Any) -> None:
 
 def _token_bytes(settings: EngineSettings) -> int:
     return StateGeometry.of(settings.model).kv_token_bytes
-
-
-def _composite_bytes(settings: EngineSettings) -> int:
-    return StateGeometry.of(settings.model).composite_bytes
 
 
 def _padded(page_bytes: int, payload_bytes: int) -> int | None:

@@ -30,6 +30,12 @@ class HybridScheduler(Scheduler):
         )
         self.need_mamba_block_aligned_split = True
 
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """The stock schedule, and where the states lie that its step is the first to use."""
+        output = super().schedule(*args, **kwargs)
+        output.hsexp_composites = self.kv_cache_manager.take_new_composites()
+        return output
+
     def add_request(self, request: Request) -> None:
         """Refuse at once what could never finish here."""
         max_tokens = request.num_prompt_tokens + request.max_tokens
