@@ -40,7 +40,7 @@ from analysis.errors import NoInputsError
 from analysis.tables import TABLES, derive, make
 from analysis.tables.table import Table, write
 
-COMPARISON_WIDTH = 130
+COMPARISON_WIDTH = 150
 """Columns that a line of the comparison takes; a narrower terminal wraps it."""
 
 

@@ -1,4 +1,4 @@
-"""What `python -m analysis` and `python -m figures` share: arguments, campaign, ledgers, runs."""
+"""What `python -m analysis` and `python -m figures` share: arguments, campaigns, ledgers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +10,8 @@ from rich.console import Console
 
 from analysis import config as configs
 from analysis.errors import AnalysisError, NoRunsError
-from analysis.families import Adoption, AnalysisConfig
+from analysis.families import Adoption
 from analysis.ledgers import Ledgers
-from analysis.runs import Runs
-from hsexp.ledger import Ledger, LedgerError
 
 LEDGERS = Path("ledgers")
 """Where campaigns keep their runs, below the working directory: <campaign>/<engine>."""
@@ -26,42 +24,11 @@ Source = Literal["ledger", "paper"]
 class Request:
     """What a command line asks for."""
 
-    campaign: str | None
-    """The one campaign asked for, or the only one that the table or figure belongs to."""
     names: tuple[str, ...]
     """Tables or figures, in order; empty asks for all that there are."""
     source: Source
     ledgers: Ledgers
     out: Path
-    seeds: tuple[int, ...] | None
-
-    @property
-    def config(self) -> AnalysisConfig:
-        """The analysis of the campaign.
-
-        Raises:
-            AnalysisError: no one campaign was asked for, or it has no family of its own.
-        """
-        return configs.load(self._one_campaign())
-
-    def read_runs(self) -> Runs:
-        """The runs of the campaign's design.
-
-        Raises:
-            AnalysisError: the ledger is missing, damaged, or holds nothing for this campaign.
-        """
-        try:
-            attempts = Ledger.read(self.ledgers.path(self._one_campaign())).attempts()
-        except LedgerError as error:
-            raise AnalysisError(str(error)) from None
-        return Runs.select(
-            attempts, campaign=self.config.campaign, design=self.config.design, seeds=self.seeds
-        )
-
-    def _one_campaign(self) -> str:
-        if self.campaign is None:
-            raise AnalysisError("campaign is required here")
-        return self.campaign
 
 
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
@@ -107,12 +74,10 @@ def parse(
         adoption=adoption,
     )
     return Request(
-        campaign=campaign,
         names=names,
         source=source,
         ledgers=ledgers,
         out=Path(given["out"]) if "out" in given else _default_out(ledgers, campaign, source),
-        seeds=seeds,
     )
 
 

@@ -10,4 +10,8 @@ class NoInputsError(AnalysisError):
 
 
 class NoRunsError(NoInputsError):
-    """A campaign has no ledger, or its ledger has no run of a design."""
+    """No run of a design is there."""
+
+
+class NoLedgerError(NoRunsError):
+    """A campaign has no ledger."""

@@ -11,9 +11,9 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.config import block_design
-from analysis.errors import AnalysisError, NoRunsError
+from analysis.errors import AnalysisError, NoLedgerError, NoRunsError
 from analysis.families import Adoption, Arm, Contrast, Design
-from analysis.runs import Origin, Runs
+from analysis.runs import Origin, Runs, spell
 from hsexp.ledger import Ledger, LedgerError
 
 
@@ -52,17 +52,7 @@ class Ledgers:
         wanted = self.seeds or tuple(seeds or design.seeds)
         key = (campaign, block, wanted)
         if key not in self._runs:
-            try:
-                self._runs[key] = Runs.select(
-                    self._campaign(campaign).attempts,
-                    campaign=campaign,
-                    design=design,
-                    seeds=wanted,
-                )
-            except NoRunsError as missing:
-                self._runs[key] = Runs.absent(
-                    campaign=campaign, design=design, seeds=wanted, why=str(missing)
-                )
+            self._runs[key] = self._select(campaign, block, design, wanted)
         return self._runs[key]
 
     def of(self, contrast: Contrast) -> Runs:
@@ -84,7 +74,7 @@ class Ledgers:
         """Folder of the campaign's ledger.
 
         Raises:
-            NoRunsError: there is none.
+            NoLedgerError: there is none.
             AnalysisError: there are ledgers of several engines.
         """
         return self._campaign(campaign).path
@@ -99,6 +89,16 @@ class Ledgers:
             return self._campaign(campaign).ledger.step_table(cell_id)
         except LedgerError:
             return None
+
+    def _select(self, campaign: str, block: str, design: Design, seeds: tuple[int, ...]) -> Runs:
+        try:
+            attempts = self._campaign(campaign).attempts
+            return Runs.select(attempts, campaign=campaign, design=design, seeds=seeds)
+        except NoLedgerError as missing:
+            why = str(missing)
+        except NoRunsError:
+            why = f"no adopted run of block {block} for seeds {spell(sorted(seeds))}"
+        return Runs.absent(campaign=campaign, design=design, seeds=seeds, why=why)
 
     def _campaign(self, campaign: str) -> "_Campaign":
         if campaign not in self._campaigns:
@@ -124,7 +124,7 @@ class _Campaign:
             path for path in self._folder.glob("*") if (path / "journal.jsonl").is_file()
         )
         if not engines:
-            raise NoRunsError(
+            raise NoLedgerError(
                 f"{self._folder}: there is no ledger; run `python -m hsexp "
                 f"campaign={self._campaign}` first, or name one with ledger="
             )

@@ -7,7 +7,7 @@ from hsexp.config.schema import ModelConfig
 
 @dataclass(frozen=True, kw_only=True)
 class StateGeometry:
-    """Bytes of the three state types of one layer.
+    """Bytes of the three state types, for one attention layer and one of its recurrent layers.
 
     Falcon-H1-7B in BF16: 1,024 B of KV a token, 1,536 KiB recurrent and 21 KiB convolution state.
     """
@@ -18,6 +18,8 @@ class StateGeometry:
     """Recurrent (SSM) state of one request."""
     conv_bytes: int
     """Convolution state of one request."""
+    composites: int
+    """Recurrent layers for each attention layer: composites that one checkpoint consists of."""
 
     @classmethod
     def of(cls, model: ModelConfig) -> "StateGeometry":
@@ -26,6 +28,7 @@ class StateGeometry:
         return cls(
             kv_token_bytes=2 * model.num_kv_heads * model.head_dim * model.dtype_bytes,
             ssm_bytes=d_inner * model.d_state * model.dtype_bytes,
+            composites=model.composites_per_checkpoint,
             conv_bytes=(model.conv_width - 1) * conv_channels * model.dtype_bytes,
         )
 

@@ -14,9 +14,16 @@ from hsexp.config.launch import parse_launch
 from hsexp.ledger import LedgerError
 from hsexp.workload import TraceError
 from runners import sweep
-from runners.launch import EXIT_INTERRUPTED, EXIT_REFUSED, Result, complain, run_launch
+from runners.launch import (
+    EXIT_FAILED_CELLS,
+    EXIT_INTERRUPTED,
+    EXIT_REFUSED,
+    Result,
+    complain,
+    run_launch,
+)
 from runners.pool import WorkerStartError
-from runners.sweep import SweepFolder
+from runners.sweep import JobFailed, SweepFolder
 
 _PIPED_WIDTH = 140
 """Columns of output that no terminal shows, so that tables are whole."""
@@ -38,7 +45,10 @@ def main() -> int:
         if SweepFolder.path is None:
             raise
         _exit_code = end.code if isinstance(end.code, int) else EXIT_REFUSED
+    except JobFailed:  # Hydra lets it through under HYDRA_FULL_ERROR=1
+        _exit_code = EXIT_FAILED_CELLS
     except KeyboardInterrupt:  # while a launcher waits for jobs in other processes
+        complain("stopped; the same command goes on from there")
         _exit_code = EXIT_INTERRUPTED
     if SweepFolder.path is not None:
         _exit_code = max(_exit_code, _end_sweep())

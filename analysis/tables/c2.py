@@ -19,9 +19,9 @@ from analysis.tables.beside import (
 from analysis.tables.table import Column, Table
 
 CLASSES = {
-    "zero_to_zero": ("depth_stays_zero_fraction", "0 → 0"),
+    "zero_to_zero": ("depth_stays_zero_fraction", "0 to 0"),
     "positive_equal": ("depth_equal_fraction", "equal"),
-    "zero_to_positive": ("depth_from_zero_fraction", "0 → more"),
+    "zero_to_positive": ("depth_from_zero_fraction", "0 to more"),
     "deeper": ("depth_deeper_fraction", "deeper"),
     "shallower": ("depth_shallower_fraction", "shallower"),
 }

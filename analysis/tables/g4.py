@@ -21,12 +21,12 @@ from analysis.tables.g3 import ARMS, DEPTHS, METRICS, depths, grid_depths
 from analysis.tables.table import Column, Table
 
 _QUANTITIES = tuple(
-    Quantity(name=f"delta_{name}_tokens", heading=f"Δ{heading}", spec="+,.2f")
+    Quantity(name=f"delta_{name}_tokens", heading=f"{heading}, increase", spec="+,.2f")
     for name, (_, heading) in DEPTHS.items()
 )
 _ENDS = ("low", "high")
 _BRACKET = tuple(
-    Quantity(name=f"delta_a_max_{end}_tokens", heading=f"ΔAmax {end}", spec="+,.2f")
+    Quantity(name=f"delta_a_max_{end}_tokens", heading=f"Amax increase, {end}", spec="+,.2f")
     for end in _ENDS
 )
 _KEY = Column(heading="seed", templates=("{seed}",))

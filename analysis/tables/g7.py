@@ -55,7 +55,7 @@ def from_paper() -> Table:
             _METHOD,
             "Span rows: the paper prints no throughput on the request span, so only the effect in "
             "the middle of each printed interval, in logarithms, can be recomputed. The printed "
-            "digits of the interval of ΔISOLATE leave its middle open by 0.0001.",
+            "digits of the interval of delta ISOLATE leave its middle open by 0.0001.",
         ),
     )
 

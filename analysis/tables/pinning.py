@@ -68,7 +68,8 @@ def e15(ledgers: Ledgers) -> Table:
         ),
         origin=_origin(ledgers),
         notes=(
-            "Means over six seeds of 100 (D0/S2 − 1). Roff pins nothing; R0 to R2: K = 3, 2, 1.",
+            f"Means over {_num_seeds(ledgers)} seeds of 100 (D0/S2 − 1). Roff pins nothing; R0 to "
+            "R2: K = 3, 2, 1.",
             f"The paper's D0 pins a run: {_pins('under Roff')} under Roff, "
             f"{_pins('under enabled rules, low')} to {_pins('under enabled rules, high')} "
             "otherwise.",
@@ -176,6 +177,10 @@ def e16_from_paper() -> Table:
 
 def _family() -> Family:
     return configs.family("pinning2")
+
+
+def _num_seeds(ledgers: Ledgers) -> int:
+    return len(ledgers.of(_family().components[0]).seeds)
 
 
 def _pins(rule: str) -> str:

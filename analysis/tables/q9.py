@@ -31,7 +31,7 @@ ARMS = {
 TIMEBASES = {"ledger": "ledger_throughput_tok_per_s", "span": "throughput_tok_per_s"}
 """The paper's timebase: ledger metric. Runs without a ledger episode lack the first."""
 
-ESTIMANDS = {"delta_SHARE": "ΔSHARE", "delta_ISOLATE": "ΔISOLATE", "Kret": "Kret"}
+ESTIMANDS = {"delta_SHARE": "delta SHARE", "delta_ISOLATE": "delta ISOLATE", "Kret": "Kret"}
 
 NO_EPISODE = (
     "These runs have no ledger episode, so that everything here is on the request span; the "

@@ -24,8 +24,9 @@ class ModelConfig(Config):
     """The shape of one hybrid layer stack; every state size follows from it (Section 3)."""
 
     name: Name
-    num_layers: PositiveInt
-    """Layers that hold both an attention and a recurrent state."""
+    num_attention_layers: PositiveInt
+    num_recurrent_layers: PositiveInt
+    """A multiple of the attention layers: that many layer groups, each with its own states."""
     num_kv_heads: PositiveInt
     head_dim: PositiveInt
     """Elements of one attention head."""
@@ -43,6 +44,20 @@ class ModelConfig(Config):
     """Longest prompt plus output that is served."""
     d0_attention_fraction: Annotated[float, Field(gt=0.0, lt=1.0)]
     """Attention's share of the budget in D0's static split (Table B-3)."""
+
+    @model_validator(mode="after")
+    def _layers_divide(self) -> "ModelConfig":
+        if self.num_recurrent_layers % self.num_attention_layers:
+            raise ValueError(
+                f"num_recurrent_layers {self.num_recurrent_layers} must be a multiple of "
+                f"num_attention_layers {self.num_attention_layers}"
+            )
+        return self
+
+    @property
+    def composites_per_checkpoint(self) -> int:
+        """Recurrent composites that one checkpoint consists of, per attention layer."""
+        return self.num_recurrent_layers // self.num_attention_layers
 
 
 # -- organization --------------------------------------------------------------------------------

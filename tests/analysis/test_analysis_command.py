@@ -198,7 +198,7 @@ def test_a_campaign_of_which_one_block_ran_shows_its_tables_and_names_the_others
     write_block(tmp_path, "q1", "low_b63", by_organization(dict.fromkeys(["s0", "s1", "s2"], 1.0)))
     code, out, _ = answer(capsys, "campaign=q1", f"ledgers={tmp_path}")
     assert code == 0
-    assert "B-5: campaign q1: the ledger has no adopted run of campaign q1" in out
+    assert "B-5: campaign q1: no adopted run of block main for seeds 42000-42011" in out
     written = {path.stem for path in (tmp_path / "q1" / "sim" / "analysis").glob("*.csv")}
     assert written == {"E-3"}
 

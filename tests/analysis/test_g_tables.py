@@ -103,9 +103,9 @@ def test_g7_follows_from_g5_to_every_printed_digit_on_the_ledger_timebase():
 
 
 def test_g7_span_effects_lie_in_the_middle_of_their_printed_intervals():
-    # No span throughput is printed. Of ΔISOLATE the ends' rounding leaves one digit open.
+    # No span throughput is printed. Of delta ISOLATE the ends' rounding leaves one digit open.
     table = g7.from_paper()
-    for estimand, tolerance in (("ΔSHARE", 5e-5), ("Kret", 5e-5), ("ΔISOLATE", 1e-4)):
+    for estimand, tolerance in (("delta SHARE", 5e-5), ("Kret", 5e-5), ("delta ISOLATE", 1e-4)):
         found = row(table, timebase="span", estimand=estimand)
         assert found["effect_pct"] == pytest.approx(found["effect_pct_published"], abs=tolerance)
         assert math.isnan(found["ci95_low_pct"])
@@ -265,7 +265,7 @@ def q9_speeds(arm, seed):
 
 def test_q9_effects_are_geometric_with_paired_t_intervals_in_logarithms():
     runs = block_runs("q9", "confirmation", q9_speeds)
-    found = row(g7.from_runs(runs), timebase="span", estimand="ΔSHARE")
+    found = row(g7.from_runs(runs), timebase="span", estimand="delta SHARE")
     effect = math.sqrt(1.2 * 1.5)  # not 1.35
     assert found["effect_pct"] == pytest.approx(100 * (effect - 1))
     # z = ±ln(1.25)/2 around the mean, six seeds: s = ln(1.25)/2 x sqrt(6/5); t quantile of Eq. G4.
@@ -298,7 +298,7 @@ def test_runs_with_a_ledger_episode_fill_both_timebases():
     found = row(g6.from_runs(runs), mode="ISOLATE")
     assert (found["timebase"], found["s2_geomean_tok_per_s"]) == ("ledger", pytest.approx(200.0))
     effects = g7.from_runs(runs).rows.set_index(["timebase", "estimand"])["effect_pct"]
-    assert effects["ledger", "ΔSHARE"] == pytest.approx(effects["span", "ΔSHARE"])
+    assert effects["ledger", "delta SHARE"] == pytest.approx(effects["span", "delta SHARE"])
 
 
 def test_a_missing_q9_run_leaves_means_open_and_names_the_cell():
@@ -308,7 +308,7 @@ def test_a_missing_q9_run_leaves_means_open_and_names_the_cell():
     runs = block_runs("q9", "confirmation", q9_speeds, left_out=gone)
     table = g7.from_runs(runs)
     assert math.isnan(row(table, timebase="span", estimand="Kret")["effect_pct"])
-    assert row(table, timebase="span", estimand="ΔISOLATE")["effect_pct"] == pytest.approx(0.0)
+    assert row(table, timebase="span", estimand="delta ISOLATE")["effect_pct"] == pytest.approx(0.0)
     assert table.missing == ("S2 b83 retention k2 isolation share seed 88003: not run",)
     assert math.isnan(row(g6.from_runs(runs), mode="SHARE")["s2_retention_geomean_tok_per_s"])
 

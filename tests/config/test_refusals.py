@@ -27,8 +27,8 @@ REFUSED: list[tuple[list[str], str]] = [
     (["workers=0"], "workers must be greater than 0, got 0"),
     (["seeds=[-1]"], "seeds.0 must be greater than or equal to 0, got -1"),
     # Wrong type.
-    (["model.num_layers=many"], "model.num_layers must be a valid integer"),
-    (["model.num_layers=1.5"], "model.num_layers must be a valid integer"),
+    (["model.num_recurrent_layers=many"], "model.num_recurrent_layers must be a valid integer"),
+    (["model.num_recurrent_layers=1.5"], "model.num_recurrent_layers must be a valid integer"),
     (["admission.cap=[63]"], "admission.cap must be a valid integer, got [63]"),
     (["seeds=76400"], "seeds must be a list, got 76400"),
     (["stage=draw"], "stage must be 'plan', 'run' or 'all', got 'draw'"),
@@ -136,10 +136,10 @@ def test_a_ledger_of_another_configuration_is_refused_and_stays_as_it_is(
     Ledger.open(tmp_path / "ledger", contract=planned("campaign=q6").contract)
     journal = tmp_path / "ledger" / "journal.jsonl"
     before = journal.read_bytes()
-    code, printed = command("campaign=q6", "model.num_layers=43", "ledger=ledger")
+    code, printed = command("campaign=q6", "model.num_recurrent_layers=88", "ledger=ledger")
     assert code == 2
     assert "ledger holds runs of another configuration" in printed
-    assert "model.num_layers: ledger has 44, this run has 43" in printed
+    assert "model.num_recurrent_layers: ledger has 44, this run has 88" in printed
     assert journal.read_bytes() == before
 
 

@@ -57,7 +57,10 @@ def test_toy_sizes_are_the_ones_that_are_counted_with() -> None:
         ({"ssm_groups": 2}, (128, 3072, 320)),  # (64 + 96) * 2
         ({"conv_width": 4}, (128, 3072, 672)),  # three taps are kept
         ({"dtype_bytes": 4}, (256, 6144, 448)),
-        ({"num_layers": 9}, (128, 3072, 224)),  # sizes are per layer
+        (
+            {"num_attention_layers": 9, "num_recurrent_layers": 9},
+            (128, 3072, 224),
+        ),  # sizes are per layer
     ],
 )
 def test_every_dimension_enters_where_it_should(

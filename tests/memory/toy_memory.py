@@ -45,7 +45,8 @@ GRID = 8
 
 TINY = ModelConfig(
     name="tiny",
-    num_layers=1,
+    num_attention_layers=1,
+    num_recurrent_layers=1,
     num_kv_heads=1,
     head_dim=32,  # 2 * 32 * 2 B = 128 B of KV a token
     ssm_heads=2,

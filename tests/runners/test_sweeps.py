@@ -89,9 +89,12 @@ def needs(package: str) -> pytest.MarkDecorator:
     )
 
 
+IN_BATCHES = ["hydra.sweeper.max_batch_size=1"]
+"""Hydra would stop at the first failed batch, so that it is not told."""
+
 LAUNCHERS = [
     pytest.param([], id="basic"),
-    pytest.param(["hydra.sweeper.max_batch_size=1"], id="basic in batches"),
+    pytest.param(IN_BATCHES, id="basic in batches"),
     pytest.param(["hydra/launcher=joblib"], id="joblib", marks=needs("hydra_joblib_launcher")),
     pytest.param(
         ["hydra/launcher=submitit_local"],
@@ -118,6 +121,8 @@ def test_a_failed_job_is_a_row_and_an_exit_code_and_the_others_run(
     assert "raise NoProgress" in failed["traceback"]
     assert re.search(r"1 +admission\.cap=63 +has failed cells", printed)
     assert re.search(r"2 +admission\.cap=2 +complete", printed)
+    told_by_hydra = "job 1 of the sweep ended with 1" in printed
+    assert told_by_hydra == (launcher != IN_BATCHES)
 
 
 def test_a_refused_job_says_why_and_the_others_run(folder: Path) -> None:

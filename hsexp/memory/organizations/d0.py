@@ -48,17 +48,22 @@ class D0(Organization):
         return PoolPlan(organization=self.name, nominal_bytes=nominal_bytes, pools=pools)
 
     def build_states(self, pools: Sequence[PagePool]) -> PagedStateStore:
-        return PagedStateStore(pools[1], self.config.release_order, pages_per_state=1)
+        return PagedStateStore(
+            pools[1], self.config.release_order, pages_per_state=self.geometry.composites
+        )
 
     def mix_bytes(self, mix: StateMix) -> int:
         return (
-            self.unit_bytes * self.attention_objects(mix)
-            + self.geometry.composite_bytes * mix.checkpoints
+            self.unit_bytes * self.attention_objects(mix) + self._checkpoint_bytes * mix.checkpoints
         )
+
+    @property
+    def _checkpoint_bytes(self) -> int:
+        return self.geometry.composites * self.geometry.composite_bytes
 
     def fits(self, nominal_bytes: int, mix: StateMix, repeats: int) -> bool:
         attention = self.unit_bytes * self.attention_objects(mix) * repeats
-        recurrent = self.geometry.composite_bytes * mix.checkpoints * repeats
+        recurrent = self._checkpoint_bytes * mix.checkpoints * repeats
         limits = self.limits(nominal_bytes)
         return attention <= limits["attention"] and recurrent <= limits["recurrent"]
 

@@ -30,7 +30,10 @@ class S0(Organization):
         return PoolPlan(organization=self.name, nominal_bytes=nominal_bytes, pools=(pool,))
 
     def build_states(self, pools: Sequence[PagePool]) -> PagedStateStore:
-        return PagedStateStore(pools[0], self.config.release_order, pages_per_state=1)
+        return PagedStateStore(
+            pools[0], self.config.release_order, pages_per_state=self.geometry.composites
+        )
 
     def mix_bytes(self, mix: StateMix) -> int:
-        return self.page_bytes * (self.attention_objects(mix) + mix.checkpoints)
+        pages = self.attention_objects(mix) + self.geometry.composites * mix.checkpoints
+        return self.page_bytes * pages

@@ -23,7 +23,7 @@ class S1(Organization):
         self.checkpoint_grid = config.checkpoint_grid
         self._require_whole_blocks()
         self.page_bytes = config.block_size * geometry.kv_token_bytes
-        self.num_members = -(-geometry.ssm_bytes // self.page_bytes)
+        self.num_members = geometry.composites * -(-geometry.ssm_bytes // self.page_bytes)
         if geometry.conv_bytes > self.page_bytes:
             raise ValueError(
                 f"block_size {config.block_size} makes pages of {self.page_bytes} bytes, "
@@ -37,9 +37,14 @@ class S1(Organization):
 
     def build_states(self, pools: Sequence[PagePool]) -> StateStore:
         return PagedStateStore(
-            pools[0], self.config.release_order, pages_per_state=self.num_members + 1
+            pools[0],
+            self.config.release_order,
+            pages_per_state=self.num_members + self.geometry.composites,
         )
 
     def mix_bytes(self, mix: StateMix) -> int:
-        pages = self.attention_objects(mix) + (self.num_members + 1) * mix.checkpoints
+        pages = (
+            self.attention_objects(mix)
+            + (self.num_members + self.geometry.composites) * mix.checkpoints
+        )
         return self.page_bytes * pages

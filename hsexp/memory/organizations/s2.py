@@ -20,6 +20,11 @@ class S2(S1):
 
     def __init__(self, config: S2Config, geometry: StateGeometry) -> None:
         super().__init__(config, geometry)
+        if geometry.composites != 1:
+            raise ValueError(
+                f"s2 packs one convolution state a checkpoint, and this model has "
+                f"{geometry.composites} recurrent layers for each attention layer"
+            )
         if not geometry.conv_bytes <= config.slot_bytes <= self.page_bytes:
             raise ValueError(
                 f"slot_bytes {config.slot_bytes} must hold a convolution state of "
