@@ -5,6 +5,7 @@ the campaign declares: a launch that narrows seeds or adds others changes nothin
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from hsexp.config.catalog import options, read_option
@@ -39,12 +40,16 @@ def _analysis_of(launch: Launch) -> dict[str, Any]:
 
 def _families_of(campaign: str) -> dict[str, Any]:
     """Families of tests that draw on the campaign's runs: all tests, because Holm counts them."""
-    families = {name: read_option(_FAMILIES, name) for name in options(_FAMILIES)}
     return {
         name: _decisive(family)
-        for name, family in families.items()
+        for name, family in _families().items()
         if any(contrast.get("campaign") == campaign for contrast in _contrasts(family))
     }
+
+
+@cache
+def _families() -> dict[str, dict[str, Any]]:
+    return {name: read_option(_FAMILIES, name) for name in options(_FAMILIES)}
 
 
 def _contrasts(family: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from analysis.config import campaigns, load
+from analysis.config import campaigns, listing
 from hsexp.config.catalog import CONF, options, read_option
 from hsexp.config.launch import AdmissionChoice, parse_union
 from hsexp.config.schema import (
@@ -62,7 +62,7 @@ def test_every_folder_of_conf_is_a_group_with_a_typed_class() -> None:
 
 @pytest.mark.parametrize("campaign", campaigns())
 def test_an_analysis_is_a_value_of_its_class(campaign: str) -> None:
-    assert load(campaign).campaign == campaign
+    assert listing(campaign).campaign == campaign
 
 
 @pytest.mark.parametrize(("group", "name"), EVERY_OPTION)

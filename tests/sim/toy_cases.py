@@ -56,12 +56,14 @@ def toy_requests(draw: st.DrawFn, *, max_shared: int = 28) -> list[dict[str, Any
 
 @st.composite
 def toy_cases(draw: st.DrawFn, *, max_shared: int = 28) -> ToyCase:
+    organization = draw(st.sampled_from(ORGANIZATIONS))
     return ToyCase(
-        organization=draw(st.sampled_from(ORGANIZATIONS)),
+        organization=organization,
         num_pages=draw(st.integers(8, 48)),
         memory={
             "num_states": draw(st.integers(1, 8)),
             "grid": draw(st.sampled_from([4, 8, 12])),
+            "composites": 1 if organization == "s2" else draw(st.integers(1, 2)),
             "headroom": draw(st.sampled_from([0.0, 0.1, 0.3, 0.5])),
             "reserve": draw(st.sampled_from([0.0, 0.08])),
             "admission_states": draw(st.sampled_from([1, 2])),

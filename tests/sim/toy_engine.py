@@ -9,6 +9,7 @@ Toy sizes in bytes: one KV token is 1, a recurrent state 12, a convolution state
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from hsexp.config.catalog import read_option
@@ -35,7 +36,7 @@ from hsexp.workload import Request, Segment, Workload, generate, isolate
 
 ORGANIZATIONS = ("s0", "s1", "s2", "d0")
 
-TOY = StateGeometry(kv_token_bytes=1, ssm_bytes=12, conv_bytes=1)
+TOY = StateGeometry(kv_token_bytes=1, ssm_bytes=12, conv_bytes=1, composites=1)
 
 SLOW_STEPS = DeviceConfig(
     name="toy",
@@ -53,6 +54,7 @@ def toy_memory(
     *,
     num_states: int = 20,
     grid: int = 4,
+    composites: int = 1,
     headroom: float = 0.0,
     reserve: float = 0.0,
     admission_states: int | None = None,
@@ -61,7 +63,11 @@ def toy_memory(
     protected: float = 1.0,
     observer: Observer | None = None,
 ) -> HybridMemory:
-    """`num_pages` usable pages; D0's are attention pages, and `num_states` its recurrent units."""
+    """`num_pages` usable pages; D0's are attention pages, and `num_states` its recurrent units.
+
+    A checkpoint consists of `composites` states (S2 takes one only).
+    """
+    geometry = replace(TOY, composites=composites)
     fields: dict[str, Any] = read_option("organization", name) | {
         "block_size": 2 if name == "d0" else 4,
         "reserve_fraction": reserve,
@@ -75,12 +81,12 @@ def toy_memory(
         num_bytes = attention + recurrent
         fields["checkpoint_multiple"] = 2
         config = D0Config.parse(fields)
-        organization = D0(config, TOY, attention_fraction=attention / num_bytes)
+        organization = D0(config, geometry, attention_fraction=attention / num_bytes)
     else:
         fields["checkpoint_grid"] = grid
         fields |= {"slot_bytes": 1} if name == "s2" else {}
         config = parse_union(OrganizationConfig, fields, path="organization")
-        organization = {"s0": S0, "s1": S1, "s2": S2}[name](config, TOY)
+        organization = {"s0": S0, "s1": S1, "s2": S2}[name](config, geometry)
         num_bytes = (num_pages + 1) * organization.page_bytes
     policies = Policies(
         admission=AdmissionConfig(headroom=headroom, cap=1),
