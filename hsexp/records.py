@@ -23,6 +23,7 @@ REQUEST_COLUMNS: dict[str, str] = {
     "adopted_tokens": "int64",  # Jadopt of the first admission
     "prefill_tokens": "int64",  # prompt tokens submitted before the first preemption
     "replayed_tokens": "int64",  # prefill tokens submitted after a preemption
+    "replayed_output_tokens": "int64",  # of these, generated history
 }
 """Columns of the request table: one row a request, in workload order. Times are seconds since the
 start of the run."""

@@ -93,6 +93,10 @@ class StateStore(ABC):
         self.pool.release(pages[:1], hashed=order.hashed, plain=order.plain_representative)
         self.pool.release(pages[1:], hashed=order.hashed, plain=order.plain_members)
 
+    def slots(self) -> tuple[int, int]:
+        """Convolution slots in use, and slots of all slabs; stores without slabs have none."""
+        return 0, 0
+
     def publish(self, checkpoint: Checkpoint, key: Hashable) -> None:
         """Mark every page as holding this state under `key`."""
         checkpoint.key = key

@@ -64,6 +64,7 @@ class SlabStateStore(StateStore):
         """By page."""
         self.free_active_slots = 0
         """Free slots of active slabs: what further states can use without a page."""
+        self._num_used = 0
         self._serial = 0
         # Slabs that may have a free slot, by creation order. Entries are checked when they
         # reach the top, so a slab that changed in between costs nothing until then.
@@ -102,7 +103,11 @@ class SlabStateStore(StateStore):
         self._enlist(slab)
         checkpoint = Checkpoint(self.pool.take(self.pages_per_state), slab=slab, slot=slot)
         slab.slots[slot] = checkpoint
+        self._num_used += 1
         return checkpoint
+
+    def slots(self) -> tuple[int, int]:
+        return self._num_used, len(self.slabs) * self.num_slots
 
     def hold(self, checkpoint: Checkpoint) -> None:
         super().hold(checkpoint)
@@ -192,6 +197,7 @@ class SlabStateStore(StateStore):
         slab = checkpoint.slab
         assert slab is not None
         slab.slots[checkpoint.slot] = None
+        self._num_used -= 1
         slab.free_mask |= 1 << checkpoint.slot
         if active:
             self.free_active_slots += 1
@@ -216,3 +222,4 @@ class SlabStateStore(StateStore):
             else:
                 assert slab.heap_idle or not slab.free_mask
         assert free_active_slots == self.free_active_slots
+        assert self._num_used == sum(slab.num_used for slab in self.slabs.values())

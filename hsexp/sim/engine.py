@@ -50,11 +50,10 @@ def simulate(
         max_model_tokens=max_model_tokens,
     )
     run.run()
-    stranded = asdict(run.stranded) if len(memory.pools) > 1 else {}
     record = RunRecord(
         requests=_request_table(run.requests),
         steps=_step_table(run.stretches),
-        counters=asdict(memory.counters) | stranded,
+        counters=asdict(memory.counters) | run.sums.counters(),
         engine={
             "engine": "sim",
             "device": device.name,
@@ -93,6 +92,7 @@ def _request_table(requests: list[SimRequest]) -> pd.DataFrame:
         "adopted_tokens": [r.adopted_tokens for r in requests],
         "prefill_tokens": [r.prefill_tokens for r in requests],
         "replayed_tokens": [r.replayed_tokens for r in requests],
+        "replayed_output_tokens": [r.replayed_output_tokens for r in requests],
     }
     return pd.DataFrame(columns).astype(REQUEST_COLUMNS)
 

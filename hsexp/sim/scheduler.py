@@ -52,6 +52,8 @@ class SimRequest:
     adopted_tokens: int = 0
     prefill_tokens: int = 0
     replayed_tokens: int = 0
+    replayed_output_tokens: int = 0
+    """Of these, generated tokens that were computed again."""
     refused: str | None = None
 
     def computed_at(self, step: int) -> int:
@@ -88,25 +90,44 @@ class StepStretch:
 
 
 @dataclass(kw_only=True, slots=True)
-class StrandedBytes:
-    """Sums behind the stranded-byte fraction (Appendix B.4), weighted by steps."""
+class StepSums:
+    """Sums over steps behind the stranded-byte fraction (Appendix B.4) and slab occupancy."""
 
     stranded_byte_steps: int = 0
     pool_byte_steps: int = 0
+    used_slot_steps: int = 0
+    slab_slot_steps: int = 0
 
     def add(self, memory: HybridMemory, num_steps: int) -> None:
         pools = memory.pools
-        if len(pools) < 2:
-            return
-        free = [pool.num_free for pool in pools]
-        if 0 in free:
-            stranded = sum(
-                count * pool.spec.page_bytes for count, pool in zip(free, pools, strict=True)
+        if len(pools) > 1:
+            free = [pool.num_free for pool in pools]
+            if 0 in free:
+                stranded = sum(
+                    count * pool.spec.page_bytes for count, pool in zip(free, pools, strict=True)
+                )
+                self.stranded_byte_steps += stranded * num_steps
+            self.pool_byte_steps += num_steps * sum(
+                pool.spec.num_usable * pool.spec.page_bytes for pool in pools
             )
-            self.stranded_byte_steps += stranded * num_steps
-        self.pool_byte_steps += num_steps * sum(
-            pool.spec.num_usable * pool.spec.page_bytes for pool in pools
-        )
+        used, slots = memory.states.slots()
+        self.used_slot_steps += used * num_steps
+        self.slab_slot_steps += slots * num_steps
+
+    def counters(self) -> dict[str, int]:
+        """The sums that this organization has; an absent one is not a measured zero."""
+        sums: dict[str, int] = {}
+        if self.pool_byte_steps:
+            sums |= {
+                "stranded_byte_steps": self.stranded_byte_steps,
+                "pool_byte_steps": self.pool_byte_steps,
+            }
+        if self.slab_slot_steps:
+            sums |= {
+                "used_slot_steps": self.used_slot_steps,
+                "slab_slot_steps": self.slab_slot_steps,
+            }
+        return sums
 
 
 @dataclass(slots=True)
@@ -189,7 +210,7 @@ class SimScheduler:
         self.max_model_tokens = max_model_tokens
         self.requests = [SimRequest(request=r, arrival_ns=to_ns(r.arrival_s)) for r in requests]
         self.stretches: list[StepStretch] = []
-        self.stranded = StrandedBytes()
+        self.sums = StepSums()
         self._keys = KeyMaker(block_size=memory.block_size, checkpoint_grid=memory.checkpoint_grid)
         # A stable sort: requests of the same instant keep their order.
         self._pending = deque(sorted(self.requests, key=lambda request: request.arrival_ns))
@@ -224,6 +245,7 @@ class SimScheduler:
                 continue
             num_steps = self._quiet_steps()
             if num_steps:
+                self._refuse_again(num_steps)
                 self._pass_time(num_steps, prefill_tokens=0)
                 self._finish_due()
                 continue
@@ -285,7 +307,10 @@ class SimScheduler:
         while self._waiting and len(self._running) < self.cap:
             head = self._waiting[0]
             left = self._token_budget_left(prefill_tokens + admitted_tokens)
-            if left <= 0 or self._still_refused(head):
+            if left <= 0:
+                break
+            if self._still_refused(head):
+                self.memory.counters.refusals += 1
                 break
             chunk = self._try_admit(head, left)
             if not chunk:
@@ -398,7 +423,7 @@ class SimScheduler:
             )
         if decode_tokens:
             self._steps_without_progress = 0
-        self.stranded.add(self.memory, num_steps)
+        self.sums.add(self.memory, num_steps)
         self._now_ns += num_steps * step_ns
         self._step += num_steps
 
@@ -486,6 +511,12 @@ class SimScheduler:
             until_arrival = -(-(self._pending[0].arrival_ns - self._now_ns) // step_ns)
             quiet = min(quiet, until_arrival)
         return quiet
+
+    def _refuse_again(self, num_steps: int) -> None:
+        """Every step that is leaped over would have asked for the head, and been refused."""
+        asks = self._waiting and len(self._running) < self.cap and self._token_budget_left(0) > 0
+        if asks:
+            self.memory.counters.refusals += num_steps
 
     def _still_refused(self, head: SimRequest) -> bool:
         blocked = self._blocked

@@ -215,7 +215,7 @@ def reversed_keys(data: Any) -> Any:
 
 def test_any_number_that_decides_a_run_changes_its_name(q6: Plan) -> None:
     changed = [
-        "model.num_recurrent_layers=88",
+        "model.max_model_tokens=4096",
         "workload.num_requests=299",
         "scheduler.token_budget=4096",
         "device.step_time.base_s=0.016",
@@ -250,7 +250,7 @@ def test_a_narrowed_plan_goes_into_the_ledger_of_the_full_one(
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["model.num_recurrent_layers=88"],
+        ["model.max_model_tokens=4096"],
         ["model=granite_4_h"],
         ["workload.num_requests=299"],
         ["workload=original"],

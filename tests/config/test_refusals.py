@@ -136,10 +136,10 @@ def test_a_ledger_of_another_configuration_is_refused_and_stays_as_it_is(
     Ledger.open(tmp_path / "ledger", contract=planned("campaign=q6").contract)
     journal = tmp_path / "ledger" / "journal.jsonl"
     before = journal.read_bytes()
-    code, printed = command("campaign=q6", "model.num_recurrent_layers=88", "ledger=ledger")
+    code, printed = command("campaign=q6", "model.max_model_tokens=4096", "ledger=ledger")
     assert code == 2
     assert "ledger holds runs of another configuration" in printed
-    assert "model.num_recurrent_layers: ledger has 44, this run has 88" in printed
+    assert "model.max_model_tokens: ledger has 8192, this run has 4096" in printed
     assert journal.read_bytes() == before
 
 
