@@ -123,7 +123,10 @@ def _run_collection(
             config_name="config",
             overrides=[f"campaign={name}", f"ledger={ledger}", *passed_on],
         )
-        members.append(parse_launch(composed))
+        member = parse_launch(composed)
+        if member.stage == "all" and collection.compare is not None:
+            member = member.model_copy(update={"stage": "run"})  # one page stands for their tables
+        members.append(member)
     start, results = time.monotonic(), []
     for member in members:
         try:
@@ -136,10 +139,21 @@ def _run_collection(
         f"{collection.name}: {len(members)} campaigns in {time.monotonic() - start:.0f} s"
         + (f", {incomplete} of them not complete" if incomplete else "")
     )
+    if launch.stage == "all" and collection.compare is not None:
+        _compare(collection.compare, launch, engine)
     return Result(
         exit_code=max(result.exit_code for result in results),
         analyses=tuple(analysis for result in results for analysis in result.analyses),
     )
+
+
+def _compare(name: str, launch: Launch, engine: Engine) -> None:
+    from analysis.__main__ import main as analyse
+
+    arguments = [f"compare={name}", f"ledgers={launch.ledger or LEDGERS}", f"engine={engine}"]
+    if launch.seeds is not None:
+        arguments.append(f"seeds={list(launch.seeds)}")
+    analyse(arguments)
 
 
 def _run_serving(

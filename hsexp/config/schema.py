@@ -418,6 +418,8 @@ class CollectionCampaign(Config):
     title: str
     section: str
     campaigns: Annotated[tuple[Name, ...], Field(min_length=1)]
+    compare: Name | None = None
+    """Comparison page that ends it (`python -m analysis compare=NAME`)."""
 
 
 CampaignConfig = Annotated[
