@@ -1,4 +1,4 @@
-"""Runs requests through one real vLLM engine in its own process: a job as JSON in, results as JSON out.
+"""Runs requests through one real vLLM engine in its own process: a JSON job in, JSON results out.
 
     python engine_run.py JOB.json RESULT.json
 
@@ -123,7 +123,7 @@ def _state_of(memory: Any) -> dict[str, Any] | None:
 
 
 class _Poison:
-    """Overwrites pages that hold nothing (neither referenced nor cached) with NaN after each step."""
+    """Overwrites pages that hold nothing, neither referenced nor cached, with NaN."""
 
     def __init__(self, engine: Any, memory: Any) -> None:
         import torch
