@@ -13,7 +13,7 @@ LOCK_FLAGS ?=
 TORCH_SOURCE ?= --torch-backend cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup setup-sweep setup-cpu setup-gpu lint test bench locks clean
+.PHONY: help demo setup setup-sweep setup-cpu setup-gpu lint test test-engine bench locks clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -34,6 +34,9 @@ lint: $(VENV)/.dev  ## ruff and mypy
 
 test: lint  ## lint, then every test that needs seconds and no vLLM
 	$(RUN) -m pytest -m "not slow and not engine and not gpu"
+
+test-engine: $(VENV)/.cpu  ## real vLLM on this CPU: one schedule, equal bits, equal tokens
+	$(RUN) -m pytest -m engine tests/engine
 
 bench: $(VENV)/.dev  ## speed of the simulator and of the statistics
 	@set -e; for program in benchmarks/bench_*.py; do echo "== $$program"; $(RUN) $$program; done
