@@ -40,7 +40,7 @@ def test_work_counters_sum_over_steps_and_requests():
     assert metrics["decode_tokens"] == 7  # 1 + 2 x 2 + 2 x 1
     assert metrics["submitted_tokens"] == 37
     assert metrics["replayed_tokens"] == 7
-    assert metrics["replayed_output_tokens"] is None  # not told apart in this table
+    assert metrics["replayed_output_tokens"] == 0
     assert metrics["num_preemptions"] == 1
     assert metrics["num_steps"] == 6
     assert metrics["event_time_s"] == 3.5  # 1 + 1 + 2 x 0.5 + 2 x 0.25
@@ -51,6 +51,8 @@ def test_replayed_outputs_are_summed_where_the_engine_tells_them_apart():
     run = record([A, B | {"replayed_tokens": 7, "num_preemptions": 1}])
     run.requests = run.requests.assign(replayed_output_tokens=[0, 3])
     assert summarize(run)["replayed_output_tokens"] == 3
+    run.requests = run.requests.drop(columns="replayed_output_tokens")
+    assert summarize(run)["replayed_output_tokens"] is None  # an older ledger: not told apart
 
 
 def test_recorded_totals_count_prompts_once_and_outputs_as_they_come():
@@ -152,6 +154,17 @@ def test_a_preemption_is_the_one_long_gap_between_regular_ones():
     assert metrics["itl_mean_s"] == pytest.approx(5 / 3)
     assert metrics["itl_p50_s"] == 1.0
     assert metrics["itl_p99_s"] == pytest.approx(2.96)  # rank 1.98: 1 + 0.98 x 2
+
+
+def test_a_prefill_step_of_its_own_lengthens_the_gap_that_it_falls_into():
+    # A's first token ends the first step, its others end steps 2 and 4: gaps 1.0 and 3.0 + 0.5.
+    request = A | {"generated_tokens": 3, "arrival_s": 0.0, "first_scheduled_s": 0.0}
+    request |= {"first_token_s": 1.0, "finish_s": 5.5}
+    rows = [(0.0, 1, 1.0, 0, 10), (1.0, 1, 1.0, 1, 0), (2.0, 1, 3.0, 0, 9), (5.0, 1, 0.5, 1, 0)]
+    metrics = summarize(record([request], steps=[(*row, 1, 0) for row in rows]))
+    assert metrics["itl_mean_s"] == 2.25
+    assert metrics["itl_p50_s"] == 2.25
+    assert metrics["itl_p99_s"] == pytest.approx(1.0 + 0.99 * 2.5)
 
 
 def test_a_chunk_of_tokens_counts_by_tokens():

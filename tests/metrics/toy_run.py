@@ -29,6 +29,7 @@ def record(requests=(A, B), steps=STEPS, **counters):
         "num_preemptions": 0,
         "adopted_tokens": 0,
         "replayed_tokens": 0,
+        "replayed_output_tokens": 0,
     }
     table = pd.DataFrame([blank | request for request in requests])
     columns = ["start_s", "num_steps", "step_s", "decode_tokens", "prefill_tokens"]
