@@ -90,8 +90,8 @@ def block_design(campaign: str, block: str) -> Design:
     if block not in blocks:
         raise AnalysisError(f"campaign {campaign} has no block {block}; it has {', '.join(blocks)}")
 
-    def law(name: str) -> tuple[Any, Any]:
-        return blocks[name].get("workload"), blocks[name].get("arrivals")
+    def law(name: str) -> tuple[Any, ...]:
+        return tuple(blocks[name].get(key) for key in ("workload", "arrivals", "separate"))
 
     same_law = [name for name in blocks if law(name) == law(block)]
     try:

@@ -165,8 +165,8 @@ class Design(Block):
     """The cells that a campaign's tables need: one block of the campaign, run whole."""
 
     same_law: tuple[Name, ...] = ()
-    """Blocks with this one's workload and arrivals. Cells of equal axes are the same run in all of
-    them, recorded under one name; empty asks nothing of the name."""
+    """Blocks with this one's workload, arrivals and steps. Cells of equal axes are the same run in
+    all of them, recorded under one name; empty asks nothing of the name."""
 
     @property
     def axes(self) -> dict[str, tuple[Axis | None, ...]]:

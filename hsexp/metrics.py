@@ -169,8 +169,9 @@ def token_gaps_s(done: _Times, steps: pd.DataFrame) -> tuple[Floats, Ints]:
 
     A running request gets one token at the end of every step, so a request whose token count equals
     the steps between its first and last token has one gap a step, as long as the step and the stall
-    before it. Sum and number of gaps are exact for every request. How the sum divides is not
-    derivable from the tables in two cases:
+    before it. Where prefill takes steps of its own, it has one gap a step that decodes. Sum and
+    number of gaps are exact for every request. How the sum divides is not derivable from the tables
+    in two cases:
 
     * preempted after its first token: the steps without a token are known in number, not in place.
       Its other gaps are taken as the mean step of its own time, and each preemption as an equal
@@ -183,6 +184,8 @@ def token_gaps_s(done: _Times, steps: pd.DataFrame) -> tuple[Floats, Ints]:
     elapsed_s = done.finish_s - done.first_token_s
     steady = (num_gaps > 0) & (elapsed_steps == num_gaps)
     stalled = (num_gaps > 0) & (elapsed_steps > num_gaps)
+    waited_s, waited = _gaps_around_prefill(done, stalled & (done.num_preemptions == 0), steps)
+    stalled &= ~waited
     bunched = (num_gaps > 0) & (elapsed_steps < num_gaps)
 
     step_gaps, step_counts = _step_gaps(first[steady], last[steady], steps)
@@ -191,8 +194,9 @@ def token_gaps_s(done: _Times, steps: pd.DataFrame) -> tuple[Floats, Ints]:
     num_regular = num_gaps[stalled] - num_stalls
     stall_s = (elapsed_s[stalled] - num_regular * regular_s) / num_stalls
     equal_s = elapsed_s[bunched] / num_gaps[bunched]
-    gaps = np.concatenate((step_gaps, regular_s, stall_s, equal_s))
-    counts = np.concatenate((step_counts, num_regular, num_stalls, num_gaps[bunched]))
+    gaps = np.concatenate((step_gaps, waited_s, regular_s, stall_s, equal_s))
+    once = np.ones(waited_s.size, dtype=np.int64)
+    counts = np.concatenate((step_counts, once, num_regular, num_stalls, num_gaps[bunched]))
     return gaps[counts > 0], counts[counts > 0]
 
 
@@ -230,6 +234,30 @@ def _step_gaps(first: Ints, last: Ints, steps: pd.DataFrame) -> tuple[Floats, In
     leading = until_first - tokens_until(before)
     others = tokens_until(after) - until_first
     return np.concatenate((duration + stall, duration)), np.concatenate((leading, others))
+
+
+def _gaps_around_prefill(
+    done: _Times, candidates: NDArray[np.bool_], steps: pd.DataFrame
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Every gap of the candidates that got a token in each decoding step, and which those are."""
+    found = np.zeros(candidates.size, dtype=bool)
+    if not candidates.any():
+        return np.empty(0), found
+    decoding = steps[steps["decode_tokens"] > 0]
+    num_steps = _ints(decoding, "num_steps")
+    within = np.arange(num_steps.sum()) - np.repeat(np.cumsum(num_steps) - num_steps, num_steps) + 1
+    ends = np.repeat(_floats(decoding, "start_s"), num_steps)
+    ends = ends + within * np.repeat(_floats(decoding, "step_s"), num_steps)
+    gaps = [np.empty(0)]
+    for index in np.flatnonzero(candidates):
+        first_s, finish_s = done.first_token_s[index], done.finish_s[index]
+        low, high = np.searchsorted(
+            ends, np.array([first_s, finish_s]) + TIME_TOLERANCE_S, side="right"
+        )
+        if high - low == done.generated[index] - 1:
+            found[index] = True
+            gaps.append(np.diff(ends[low:high], prepend=first_s))
+    return np.concatenate(gaps), found
 
 
 def _overlap(step: Ints, origin: Ints) -> Ints:

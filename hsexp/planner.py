@@ -19,6 +19,7 @@ from hsexp.config.schema import (
     PinningConfig,
     RetentionConfig,
     RunConfig,
+    SchedulerConfig,
     WorkloadConfig,
 )
 from hsexp.plan import Cell, Plan, content_key
@@ -216,7 +217,7 @@ def _resolve(
         ),
         workload=parse_union(WorkloadConfig, workload, path="workload"),
         arrivals=arrivals,
-        scheduler=launch.scheduler,
+        scheduler=_scheduler_of(launch, block, engine=engine),
         device=launch.device,
         engine=engine,
         trace=axes["trace"],
@@ -229,18 +230,34 @@ def _of_block(of_launch: dict[str, Any], group: str, name: str | None) -> dict[s
     return of_launch if name is None else read_option(group, name)
 
 
+def _scheduler_of(
+    launch: Launch, block: Block, *, engine: Literal["sim", "vllm"]
+) -> SchedulerConfig:
+    scheduler = launch.scheduler
+    if block.separate is not None:
+        scheduler = scheduler.model_copy(update={"separate": block.separate})
+    if scheduler.separate and engine != "sim":
+        raise ConfigError(
+            "scheduler.separate must be false unless engine is sim: the scheduler of engine "
+            f"{engine} mixes prefill and decode in a step, got True"
+        )
+    return scheduler
+
+
 def _contract(
     launch: Launch, catalog: dict[str, dict[str, Config]], *, engine: str
 ) -> dict[str, Any]:
     """What every cell of the ledger shares. The axes' options are part of it, so that a ledger
     never holds two meanings of one name; budgets carry theirs in their bytes."""
     blocks = launch.serving.blocks.values()
+    separate = {name: block.separate for name, block in launch.serving.blocks.items()}
     return {
         "campaign": launch.serving.name,
         "engine": engine,
         "model": launch.model.model_dump(mode="json"),
         "device": launch.device.model_dump(mode="json"),
         "scheduler": launch.scheduler.model_dump(mode="json"),
+        "separate": {name: chosen for name, chosen in separate.items() if chosen is not None},
         "workload": _named_laws(
             launch.workload, "workload", [block.workload for block in blocks], axis="sharing"
         ),

@@ -10,17 +10,27 @@ from rich.console import Console
 
 from analysis.config import campaigns as analysed_campaigns
 from analysis.errors import AnalysisError
+from analysis.published import published_value
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.catalog import options
 from hsexp.config.launch import Launch, parse_launch
-from hsexp.config.schema import CapacityCampaign, CollectionCampaign, RunConfig, TraceWorkload
+from hsexp.config.schema import (
+    CapacityCampaign,
+    CollectionCampaign,
+    EngineCampaign,
+    FixedWorkCampaign,
+    RunConfig,
+    TraceWorkload,
+)
 from hsexp.ledger import Ledger, LedgerError, Provenance
 from hsexp.plan import Plan
 from hsexp.planner import make_plan
 from hsexp.workload import TraceError, build
 from runners.campaign import Summary, run_plan
 from runners.capacity import print_capacity
+from runners.engine_checks import print_design, refusal
 from runners.engines import Engine, choose_engine, executor
+from runners.fixed_work import print_fixed_work
 from runners.plan_view import print_plan
 from runners.run_view import print_runs
 
@@ -95,6 +105,16 @@ def run_launch(launch: Launch, overrides: list[str], console: Console, *, analys
         case CapacityCampaign():
             print_capacity(launch, console)
             return Result(exit_code=0)
+        case FixedWorkCampaign(chunks=chunks):
+            savings = {
+                chunk.prefill_tokens: published_value("text", "C.1", chunk.published) / 1e3
+                for chunk in chunks
+            }
+            print_fixed_work(launch, console, published_saving_s=savings)
+            return Result(exit_code=0)
+        case EngineCampaign():
+            print_design(launch.campaign, console)
+            raise refusal(launch.campaign, launch.engine.name)
         case CollectionCampaign():
             return _run_collection(launch.campaign, launch, overrides, console, analyse=analyse)
         case _:

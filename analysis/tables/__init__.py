@@ -28,6 +28,7 @@ from analysis.tables import (
     g7,
     headroom_effects,
     isolation_pilot,
+    live_separation,
     no_sharing_index,
     original5,
     pinning,
@@ -180,6 +181,9 @@ TABLES: dict[str, Entry] = {
     "isolation-pilot": Entry(
         from_ledgers=of_block("isolation_pilot", "pilot", isolation_pilot.from_runs),
         lacks="throughput of its cells",
+    ),
+    "live-separation": Entry(
+        from_ledgers=live_separation.from_ledgers, lacks="throughput and latencies of its cells"
     ),
 }
 

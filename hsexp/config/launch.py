@@ -15,6 +15,7 @@ from hsexp.config.schema import (
     CapacityCampaign,
     DeviceConfig,
     EngineConfig,
+    FixedWorkCampaign,
     IsolationConfig,
     ModelConfig,
     OpenFraction,
@@ -93,6 +94,11 @@ class Launch(Config):
     @property
     def capacity(self) -> CapacityCampaign:
         assert isinstance(self.campaign, CapacityCampaign)
+        return self.campaign
+
+    @property
+    def fixed_work(self) -> FixedWorkCampaign:
+        assert isinstance(self.campaign, FixedWorkCampaign)
         return self.campaign
 
 

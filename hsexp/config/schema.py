@@ -271,6 +271,9 @@ class SchedulerConfig(Config):
     """Most tokens of one step (max_num_batched_tokens)."""
     fast_forward: bool
     """Leap over steps in which nothing but decoding happens; results are identical."""
+    separate: bool
+    """Prefill and decode never share a step: while anything can be prefilled, the step is that
+    prefill and decodes stand still (experiment 10a, Appendix C.1)."""
     stall_steps: PositiveInt
     """Steps or preemptions without progress after which the run fails with a report."""
 
@@ -326,6 +329,9 @@ class Block(Config):
     """Workload of this block; null takes the launch's."""
     arrivals: Name | None = None
     """Arrivals of this block; null takes the launch's."""
+    separate: bool | None = None
+    """Whether this block's steps keep prefill and decode apart; null takes what the launch's
+    scheduler says."""
 
     organization: tuple[Name, ...]
     budget: tuple[Name, ...]
@@ -410,6 +416,56 @@ class CapacityCampaign(Config):
     feasibility: FeasibilityConfig
 
 
+class MixedChunkConfig(Config):
+    """An input chunk that runs beside decodes or before them."""
+
+    prefill_tokens: PositiveInt
+    published: str
+    """What the running text (ledgers/paper/text.csv) calls the time that separation saves."""
+
+
+class FixedWorkCampaign(Config):
+    """The same work in steps of another shape, by the device's step-time model; no engine runs."""
+
+    kind: Literal["fixed_work"]
+    name: Name
+    title: str
+    section: str
+    context_tokens: PositiveInt
+    """Tokens before each decode; a step-time model without a context term does not use it."""
+    num_wide: PositiveInt
+    """Decodes of one wide step."""
+    num_narrow: PositiveInt
+    """Decodes of each narrow step; together these do the wide step's work."""
+    num_mixed_decodes: PositiveInt
+    """Decodes that share a step with an input chunk, or follow it in a step of their own."""
+    chunks: Annotated[tuple[MixedChunkConfig, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _narrow_steps_add_up(self) -> "FixedWorkCampaign":
+        if self.num_wide % self.num_narrow:
+            raise ValueError(
+                f"num_wide {self.num_wide} must be a multiple of num_narrow {self.num_narrow}"
+            )
+        return self
+
+
+class EngineCampaign(Config):
+    """A campaign about the engine itself: a simulation has no answer to it."""
+
+    kind: Literal["engine"]
+    name: Name
+    title: str
+    section: str
+    needs_engine: Literal["vllm"]
+    why: str
+    """What a simulation lacks, as the end of a sentence."""
+    design: dict[Name, tuple[str | float, ...] | None]
+    """Factors and their levels as published; null where the paper does not state them."""
+    num_runs: PositiveInt | None
+    """Runs that the paper states; null where it does not."""
+
+
 class CollectionCampaign(Config):
     """Several campaigns, one after the other, each with its own ledger."""
 
@@ -423,7 +479,8 @@ class CollectionCampaign(Config):
 
 
 CampaignConfig = Annotated[
-    ServingCampaign | CapacityCampaign | CollectionCampaign, Field(discriminator="kind")
+    ServingCampaign | CapacityCampaign | FixedWorkCampaign | EngineCampaign | CollectionCampaign,
+    Field(discriminator="kind"),
 ]
 
 

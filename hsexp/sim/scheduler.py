@@ -3,10 +3,16 @@
 One step:   running requests grow, in order -> waiting ones are admitted, in order -> time passes
             (a failed growth preempts the youngest running request, and then none is admitted)
 
+With `separate` (experiment 10a, Appendix C.1) no step mixes the two kinds of work: while anything
+can be prefilled, running or waiting, the step is that prefill and decodes stand still.
+
+    mixed       | P D | P D | D | P D | D |       decode steps = steps
+    separated   | P | P | D | P | D | D |...|     decode steps: those marked D
+
 A decoding request needs the memory only now and then: at a block or checkpoint boundary, and when
-it finishes. The scheduler keeps a calendar of those steps and leaps over the steps in between,
-which all take the same time. With `fast_forward` off every request comes up in every step and
-every refused admission is tried again; the results are the same to the nanosecond.
+it finishes. The scheduler keeps a calendar of those decode steps and leaps over the steps in
+between, which all take the same time. With `fast_forward` off every request comes up in every step
+and every refused admission is tried again; the results are the same to the nanosecond.
 """
 
 import heapq
@@ -35,11 +41,11 @@ class SimRequest:
     arrival_ns: int
     memory: SequenceMemory | None = None
     computed: int = 0
-    """Tokens with state in memory, valid at step `anchor` while decoding."""
+    """Tokens with state in memory, valid at decode step `anchor` while decoding."""
     generated: int = 0
     """Output tokens, likewise."""
     anchor: int = 0
-    """First step of the current stretch of decoding."""
+    """First decode step of the current stretch of decoding."""
     decoding: bool = False
     serial: int = 0
     """Position in the running order; grows with every admission."""
@@ -56,9 +62,13 @@ class SimRequest:
     """Of these, generated tokens that were computed again."""
     refused: str | None = None
 
-    def computed_at(self, step: int) -> int:
-        """Tokens in memory before `step`."""
-        return self.computed + (step - self.anchor if self.decoding else 0)
+    def computed_at(self, decode_step: int) -> int:
+        """Tokens in memory before a decode step."""
+        return self.computed + (decode_step - self.anchor if self.decoding else 0)
+
+    def generated_at(self, decode_step: int) -> int:
+        """Output tokens before a decode step."""
+        return self.generated + (decode_step - self.anchor if self.decoding else 0)
 
     @property
     def num_tokens(self) -> int:
@@ -67,7 +77,7 @@ class SimRequest:
 
     @property
     def finish_step(self) -> int:
-        """Step that generates the last token, if decoding goes on."""
+        """Decode step that generates the last token, if decoding goes on."""
         return self.anchor + self.request.output_tokens - self.generated - 1
 
 
@@ -132,7 +142,7 @@ class StepSums:
 
 @dataclass(slots=True)
 class Calendar:
-    """Requests by the step at which they need attention."""
+    """Requests by the decode step at which they need attention."""
 
     _steps: list[int] = field(default_factory=list)
     _due: dict[int, list[tuple[int, SimRequest]]] = field(default_factory=dict)
@@ -174,20 +184,17 @@ class _BlockedHead:
     head: SimRequest
     supply: int
     losses: int | None
-    """None if no loss can help. Else the head would fit if its hit need not be taken out of the
-    queue, and so may fit when that hit is lost."""
+    """None if no loss can matter. Else the head would fit if its hit need not be taken out of the
+    queue, or the budget has no chunk for it without that hit, so that it would not be asked."""
 
     @classmethod
     def now(
-        cls, head: SimRequest, hit: Hit, refusal: Refusal, memory: HybridMemory
+        cls, head: SimRequest, hit: Hit, refusal: Refusal, left: int, memory: HybridMemory
     ) -> "_BlockedHead":
         held = 0 if hit.checkpoint is None else memory.states.pages_to_hold(hit.checkpoint)
         fits_without_hit = refusal.need - held + refusal.headroom <= refusal.free
-        return cls(
-            head=head,
-            supply=memory.supply,
-            losses=memory.num_losses if fits_without_hit else None,
-        )
+        matters = fits_without_hit or left < memory.checkpoint_grid
+        return cls(head=head, supply=memory.supply, losses=memory.num_losses if matters else None)
 
 
 class SimScheduler:
@@ -222,6 +229,8 @@ class SimScheduler:
         self._finish = Calendar()
         self._now_ns = 0
         self._step = 0
+        self._decode_step = 0
+        """Steps in which decodes went on: all of them, unless prefill has steps of its own."""
         self._serial = 0
         self._preempted = False
         """A request was preempted in the step that is being scheduled."""
@@ -256,29 +265,34 @@ class SimScheduler:
     def _schedule_step(self) -> None:
         self.memory.step = self._step
         self._preempted = False
-        prefill_tokens = self._schedule_running()
+        separate = self.config.separate
+        due = [] if separate else [*self._growth.pop(self._decode_step)]
+        prefill_tokens = self._schedule_running([*due, *self._prefilling.values()])
         if not self._preempted:
             prefill_tokens += self._admit(prefill_tokens)
+        decodes_wait = separate and prefill_tokens > 0
+        if separate and not decodes_wait:
+            self._schedule_running([*self._growth.pop(self._decode_step)])
         if not prefill_tokens and len(self._running) == len(self._prefilling):
             self._report_idle_step()
             if not self._running:
                 return
-        self._pass_time(1, prefill_tokens=prefill_tokens)
+        self._pass_time(1, prefill_tokens=prefill_tokens, decodes_wait=decodes_wait)
         self._end_prefills()
         self._finish_due()
 
     def _grow_decode(self, request: SimRequest) -> None:
-        computed = request.computed_at(self._step)
+        computed = request.computed_at(self._decode_step)
         if self._grow(request, computed, computed + 1):
-            self._plan_growth(request, self._step + 1)
+            self._plan_growth(request, self._decode_step + 1)
 
-    def _schedule_running(self) -> int:
+    def _schedule_running(self, due: list[SimRequest]) -> int:
         """Grow decodes that are due and give prefills their chunks, in running order.
 
-        Returns the prefill tokens. Every decode's token is set aside before chunks are cut.
+        Returns the prefill tokens. The token of every decode that shares the step is set aside
+        before chunks are cut.
         """
         prefill_tokens = 0
-        due = [*self._growth.pop(self._step), *self._prefilling.values()]
         due.sort(key=_serial)
         for request in due:
             if request.serial not in self._running:
@@ -332,7 +346,7 @@ class SimScheduler:
         refusal = memory.refusal(sequence, hit, head.num_tokens, nothing_runs=nothing_runs)
         if refusal is not None:
             if not nothing_runs:
-                self._blocked = _BlockedHead.now(head, hit, refusal, memory)
+                self._blocked = _BlockedHead.now(head, hit, refusal, left, memory)
                 return 0
             if not memory.give_way():
                 raise NoProgress(self._report(head, refusal))
@@ -373,9 +387,8 @@ class SimScheduler:
 
     def _preempt(self, victim: SimRequest) -> None:
         assert victim.memory is not None
-        computed = victim.computed_at(self._step)
-        self.memory.preempt(victim.memory, computed)
-        victim.generated = self._generated_at(victim, self._step)
+        self.memory.preempt(victim.memory, victim.computed_at(self._decode_step))
+        victim.generated = victim.generated_at(self._decode_step)
         self._prefilling.pop(victim.serial, None)
         victim.decoding = False
         victim.computed = 0
@@ -388,14 +401,12 @@ class SimScheduler:
         if self._steps_without_progress > self.config.stall_steps:
             raise NoProgress(self._report(victim, None))
 
-    @staticmethod
-    def _generated_at(request: SimRequest, step: int) -> int:
-        return request.generated + (step - request.anchor if request.decoding else 0)
-
     # -- after the step ----------------------------------------------------------------------
 
-    def _pass_time(self, num_steps: int, *, prefill_tokens: int) -> None:
-        decode_tokens = len(self._running) - len(self._prefilling)
+    def _pass_time(
+        self, num_steps: int, *, prefill_tokens: int, decodes_wait: bool = False
+    ) -> None:
+        decode_tokens = 0 if decodes_wait else len(self._running) - len(self._prefilling)
         step_ns = self.clock.step_ns(decode_tokens, prefill_tokens)
         running, waiting = len(self._running), len(self._waiting)
         last = self.stretches[-1] if self.stretches else None
@@ -426,6 +437,8 @@ class SimScheduler:
         self.sums.add(self.memory, num_steps)
         self._now_ns += num_steps * step_ns
         self._step += num_steps
+        if not decodes_wait:
+            self._decode_step += num_steps
 
     def _end_prefills(self) -> None:
         """Count the chunks of the step that just ended; the last one yields a token."""
@@ -448,20 +461,20 @@ class SimScheduler:
     def _start_decoding(self, request: SimRequest) -> None:
         del self._prefilling[request.serial]
         request.generated += 1
-        request.anchor = self._step
+        request.anchor = self._decode_step
         request.decoding = True
         if request.first_token_ns is None:
             request.first_token_ns = self._now_ns
         # A request whose last token this was finishes with the step that just ended.
         self._finish.add(request.finish_step, request)
-        if request.finish_step >= self._step:
-            self._plan_growth(request, self._step)
+        if request.finish_step >= self._decode_step:
+            self._plan_growth(request, self._decode_step)
 
     def _finish_due(self) -> None:
         """Finish the requests whose last token came with the step that just ended."""
-        for request in self._finish.pop(self._step - 1):
+        for request in self._finish.pop(self._decode_step - 1):
             assert request.memory is not None
-            self.memory.release(request.memory, request.computed_at(self._step))
+            self.memory.release(request.memory, request.computed_at(self._decode_step))
             request.memory = None
             request.generated = request.request.output_tokens
             request.decoding = False
@@ -471,7 +484,7 @@ class SimScheduler:
     # -- leaping -----------------------------------------------------------------------------
 
     def _plan_growth(self, request: SimRequest, step: int) -> None:
-        """Enter the next step, from `step` on, at which this decode needs the memory."""
+        """Enter the next decode step, from `step` on, at which this request needs the memory."""
         if not self.config.fast_forward:
             self._growth.add(step, request)
             return
@@ -501,10 +514,10 @@ class SimScheduler:
         quiet: int | None = None
         growth = self._growth.next_step()
         if growth is not None:
-            quiet = growth - self._step
+            quiet = growth - self._decode_step
         finish = self._finish.next_step()
         assert finish is not None, "every decoding request has a last step"
-        until_finish = finish + 1 - self._step
+        until_finish = finish + 1 - self._decode_step
         quiet = until_finish if quiet is None else min(quiet, until_finish)
         if self._pending and quiet:
             step_ns = self.clock.step_ns(len(self._running), 0)
@@ -557,7 +570,7 @@ class SimScheduler:
         return arrived.memory
 
     def _token_budget_left(self, prefill_tokens: int) -> int:
-        decodes = len(self._running) - len(self._prefilling)
+        decodes = 0 if self.config.separate else len(self._running) - len(self._prefilling)
         return self.config.token_budget - decodes - prefill_tokens
 
     def _report_idle_step(self) -> None:

@@ -10,6 +10,7 @@ import yaml
 from launches import Command, composed
 
 from hsexp.config.catalog import CONF, options
+from hsexp.config.schema import CollectionCampaign
 
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
 
@@ -19,6 +20,12 @@ NEEDED = {
     "campaign=trace": ["workload.path=requests.csv"],
 }
 """What an option asks for beside its name."""
+
+NEED_AN_ENGINE = ("continuation", "timing_probe")
+"""Campaigns that a simulation has no answer to."""
+
+WITHOUT_CELLS = {"capacity": "Table B-2", "fixed_work": "modelled"}
+"""What campaigns that are arithmetic print instead of a plan."""
 
 CHOICES = [f"{group}={name}" for group in GROUPS for name in options(group)]
 
@@ -37,15 +44,37 @@ def test_an_option_can_be_chosen_on_the_command_line(choice: str) -> None:
     assert getattr(launch, group) is not None, name
 
 
-@pytest.mark.parametrize("campaign", options("campaign"))
+@pytest.mark.parametrize(
+    "campaign", [name for name in options("campaign") if name not in NEED_AN_ENGINE]
+)
 def test_the_command_plans_a_campaign_and_writes_nothing(
     campaign: str, command: Command, lengths: Path, tmp_path: Path
 ) -> None:
     needed = [f"workload.path={lengths}"] if campaign == "trace" else []
     code, printed = command(f"campaign={campaign}", "stage=plan", "seeds=[7]", *needed)
     assert code == 0, printed
-    assert ("Table B-2" if campaign == "capacity" else " cells") in printed
+    assert WITHOUT_CELLS.get(campaign, " cells") in printed
     assert list(tmp_path.iterdir()) == [lengths]
+
+
+@pytest.mark.parametrize("campaign", NEED_AN_ENGINE)
+@pytest.mark.parametrize("override", ["engine=auto", "engine=sim", "stage=plan"])
+def test_a_campaign_about_the_engine_is_refused_with_the_reason_before_any_work(
+    campaign: str, override: str, command: Command, tmp_path: Path
+) -> None:
+    code, printed = command(f"campaign={campaign}", override)
+    assert code == 2
+    assert f"error: engine must be vllm for campaign {campaign}, got " in printed
+    assert "): simulated " in printed  # why a simulation has no answer
+    assert f"{campaign}: organization " in printed  # the design
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_paper_runs_no_campaign_that_a_simulation_cannot_answer() -> None:
+    paper = composed("campaign=paper").campaign
+    assert isinstance(paper, CollectionCampaign)
+    assert "live_separation" in paper.campaigns
+    assert not set(paper.campaigns) & {*NEED_AN_ENGINE, *WITHOUT_CELLS}
 
 
 def test_the_composed_configuration_can_be_read_back(command: Command) -> None:

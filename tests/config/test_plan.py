@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from launches import composed_data, planned, planned_blocks
 
+from hsexp.config.base import ConfigError
 from hsexp.config.launch import parse_launch
 from hsexp.config.schema import RunConfig
 from hsexp.plan import Plan, content_key
@@ -268,3 +269,33 @@ def test_a_changed_number_needs_a_ledger_of_its_own(overrides: list[str], q6: Pl
 def test_two_engines_never_share_a_ledger(q6: Plan) -> None:
     launch = parse_launch(composed_data("campaign=q6"))
     assert make_plan(launch, engine="vllm").contract != q6.contract
+
+
+# -- separation ------------------------------------------------------------------------------------
+
+
+def test_blocks_that_separate_differ_from_the_others_in_nothing_else() -> None:
+    plan = planned("campaign=live_separation", "seeds=[71000]")
+    mixed, separated = (
+        [cell for cell in plan.cells if cell.block == block] for block in ("mixed", "separated")
+    )
+    assert len(mixed) == len(separated) == 4  # two organizations at two headrooms
+    for one, other in zip(mixed, separated, strict=True):
+        assert one.config["scheduler"] | {"separate": True} == other.config["scheduler"]
+        assert one.config | {"scheduler": None} == other.config | {"scheduler": None}
+        assert (one.axes, one.pair_id) == (other.axes, other.pair_id)
+        assert one.cell_id != other.cell_id
+    assert plan.contract["separate"] == {"mixed": False, "separated": True}
+
+
+def test_the_launch_s_scheduler_reaches_blocks_that_separate() -> None:
+    plan = planned("campaign=live_separation", "seeds=[71000]", "scheduler.token_budget=4096")
+    assert {cell.config["scheduler"]["token_budget"] for cell in plan.cells} == {4096}
+
+
+def test_separation_is_refused_on_an_engine_that_mixes() -> None:
+    launch = parse_launch(composed_data("campaign=live_separation"))
+    with pytest.raises(
+        ConfigError, match=r"scheduler\.separate must be false unless engine is sim"
+    ):
+        make_plan(launch, engine="vllm")

@@ -70,6 +70,11 @@ REFUSED: list[tuple[list[str], str]] = [
     (["~model.head_dim"], "model.head_dim is required"),
     # An engine that cannot run.
     (["engine=vllm"], "engine vllm cannot run: "),
+    # Arithmetic that does not add up.
+    (
+        ["campaign=fixed_work", "campaign.num_narrow=5"],
+        "campaign num_wide 16 must be a multiple of num_narrow 5",
+    ),
 ]
 
 BAD_TRACES: list[tuple[str, str]] = [

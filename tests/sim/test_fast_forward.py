@@ -36,6 +36,8 @@ CELLS = {
     "overload": {"budget": "b108", "cap": 109, "rate": 4.5, "retention": "k2"},
     "headroom": {"budget": "b83", "headroom": 0.27, "pinning": "k1", "sharing": 0.5},
     "small cap": {"budget": "b63", "cap": 8, "rate": 1.7, "isolated": True},
+    "separated": {"budget": "b83", "headroom": 0.19, "pinning": "k1", "separate": True},
+    "separated, crowded": {"budget": "b63", "retention": "k2", "rate": 4.5, "separate": True},
 }
 
 
@@ -44,15 +46,39 @@ CELLS = {
 def test_leaping_and_stepping_agree_over_300_requests(organization: str, cell: str) -> None:
     settings = dict(CELLS[cell])
     load = {key: settings.pop(key) for key in ("rate", "sharing", "isolated") if key in settings}
-    cap = settings.pop("cap", 63)
+    scheduling = {"cap": settings.pop("cap", 63), "separate": settings.pop("separate", False)}
     workload = falcon_workload(1, **load)
 
     def run(*, fast_forward: bool) -> RunRecord:
         memory = falcon_memory(organization, **settings)
-        return play_falcon(workload, memory, cap=cap, fast_forward=fast_forward)
+        return play_falcon(workload, memory, fast_forward=fast_forward, **scheduling)
 
     leaping, stepping = run(fast_forward=True), run(fast_forward=False)
     assert (leaping.requests["status"] == "finished").all()
+    assert_equal_records(leaping, stepping)
+
+
+def test_refusals_are_not_counted_where_the_budget_has_no_chunk_for_the_head() -> None:
+    """Found by the property above; only the count was wrong.
+
+    D0, 3 units, each admission counts 2; budget 14 = one grid. Beside two decodes 12 tokens are
+    left: enough for the one token behind the cached 14, so that request 4 is asked and refused, and
+    too few for the first 14 once a decode has reassigned a page of that hit.
+    """
+    requests = [
+        request(15, 1, shared=14),  # leaves a checkpoint and its 7 blocks cached
+        request(2, 12, at=0.011),  # decodes
+        request(11, 1, at=0.023),  # leaves 5 cached pages behind those
+        request(2, 12, at=0.034),  # decodes; one unit is free, the cached one
+        request(15, 1, at=0.045, shared=14),
+    ]
+
+    def run(*, fast_forward: bool) -> RunRecord:
+        memory = toy_memory("d0", 19, num_states=3, admission_states=2)
+        return play(requests, memory, token_budget=14, fast_forward=fast_forward)
+
+    leaping, stepping = run(fast_forward=True), run(fast_forward=False)
+    assert stepping.counters["refusals"] == 5
     assert_equal_records(leaping, stepping)
 
 

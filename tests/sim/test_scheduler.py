@@ -102,6 +102,14 @@ def test_a_prefill_without_budget_waits_while_decodes_go_on() -> None:
     ]
 
 
+def test_separated_steps_prefill_whatever_they_can_before_decodes_go_on() -> None:
+    # The second comes during the first step; the first's decode stands still while it prefills.
+    requests = [request(4, 3), request(8, 2, at=0.005)]
+    record = play(requests, toy_memory("s0", 40), separate=True)
+    assert steps(record) == [(1, 10.4, 0, 4), (1, 10.8, 0, 8), (1, 12.0, 2, 0), (1, 11.0, 1, 0)]
+    assert milliseconds(record, "finish_s") == [44.2, 33.2]
+
+
 # -- tokens and time -----------------------------------------------------------------------------
 
 

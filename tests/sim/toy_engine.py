@@ -155,6 +155,10 @@ def workload_of(requests: Iterable[Mapping[str, Any]]) -> Workload:
     )
 
 
+def scheduler_config(**changes: Any) -> SchedulerConfig:
+    return SchedulerConfig.parse(read_option("scheduler", "v1") | changes)
+
+
 def play(
     requests: Iterable[Mapping[str, Any]] | Workload,
     memory: HybridMemory,
@@ -162,6 +166,7 @@ def play(
     cap: int = 8,
     token_budget: int = 16,
     fast_forward: bool = True,
+    separate: bool = False,
     stall_steps: int = 50,
     max_model_tokens: int = 100_000,
     device: DeviceConfig = SLOW_STEPS,
@@ -170,8 +175,11 @@ def play(
     return simulate(
         requests if isinstance(requests, Workload) else workload_of(requests),
         memory,
-        scheduler=SchedulerConfig(
-            token_budget=token_budget, fast_forward=fast_forward, stall_steps=stall_steps
+        scheduler=scheduler_config(
+            token_budget=token_budget,
+            fast_forward=fast_forward,
+            separate=separate,
+            stall_steps=stall_steps,
         ),
         device=device,
         cap=cap,
@@ -180,16 +188,18 @@ def play(
 
 
 def play_falcon(
-    workload: Workload, memory: HybridMemory, *, cap: int = 63, fast_forward: bool = True
+    workload: Workload,
+    memory: HybridMemory,
+    *,
+    cap: int = 63,
+    fast_forward: bool = True,
+    separate: bool = False,
 ) -> RunRecord:
     """Run to the end on the paper's device."""
-    scheduler = SchedulerConfig.parse(
-        read_option("scheduler", "v1") | {"fast_forward": fast_forward}
-    )
     return simulate(
         workload,
         memory,
-        scheduler=scheduler,
+        scheduler=scheduler_config(fast_forward=fast_forward, separate=separate),
         device=DeviceConfig.parse(read_option("device", "a100_40gb")),
         cap=cap,
         max_model_tokens=FALCON.max_model_tokens,

@@ -1,0 +1,41 @@
+"""Campaigns that only a real engine can answer: what they would run, and why they do not here."""
+
+from typing import Literal
+
+from rich.console import Console
+
+from hsexp.config.base import ConfigError
+from hsexp.config.schema import EngineCampaign
+from runners.engines import choose_engine
+
+
+def print_design(campaign: EngineCampaign, console: Console) -> None:
+    """One line for the campaign, one for its factors as published."""
+    console.print(f"{campaign.name}: {campaign.title} (Section {campaign.section})")
+    console.print(f"{campaign.name}: {_design(campaign)}", markup=False)
+
+
+def refusal(campaign: EngineCampaign, asked: Literal["sim", "vllm", "auto"]) -> ConfigError:
+    """Why the launch is refused, whatever its stage: the engine that is needed, and what for.
+
+    Raises:
+        ConfigError: the engine was asked for by name and cannot run.
+    """
+    engine, why = choose_engine(asked)
+    if engine == campaign.needs_engine:
+        return ConfigError(
+            f"campaign {campaign.name}: engine {engine} has no runner for its checks yet"
+        )
+    return ConfigError(
+        f"engine must be {campaign.needs_engine} for campaign {campaign.name}, got {asked} "
+        f"({why}): {campaign.why}"
+    )
+
+
+def _design(campaign: EngineCampaign) -> str:
+    factors = [
+        f"{factor} {'not stated' if levels is None else ', '.join(map(str, levels))}"
+        for factor, levels in campaign.design.items()
+    ]
+    runs = "not stated" if campaign.num_runs is None else campaign.num_runs
+    return "; ".join([*factors, f"runs {runs}"])
