@@ -45,6 +45,9 @@ def _check_requests(requests: pd.DataFrame) -> None:
     _equal_each("generated_tokens", requests, generated, output)
     _equal_each("adopted_tokens + prefill_tokens", requests, covered, expected)
     _equal_each("replayed_tokens", requests, replayed, np.where(undisturbed | refused, 0, replayed))
+    replayed_output = _ints(requests, "replayed_output_tokens")
+    bounded = np.clip(replayed_output, 0, replayed)
+    _equal_each("replayed_output_tokens", requests, replayed_output, bounded)
 
 
 def _check_tokens(record: RunRecord) -> None:

@@ -453,6 +453,8 @@ class SimScheduler:
                 self._steps_without_progress = 0
             if request.num_preemptions:
                 request.replayed_tokens += chunk
+                beyond_prompt = request.computed - request.request.prompt_tokens
+                request.replayed_output_tokens += min(max(beyond_prompt, 0), chunk)
             else:
                 request.prefill_tokens += chunk
             if request.computed == request.num_tokens:

@@ -36,6 +36,11 @@ def launch(
     return summary, console.file.getvalue()
 
 
+def _hear_ctrl_c() -> None:
+    """Where the tests run in the background of a shell, SIGINT is ignored and would stay so."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def launched(path: Path, *cells: str, workers: int = 1) -> Iterator["subprocess.Popen[str]"]:
     """Run a plan in a process group of its own, as a terminal would; killed at the end."""
@@ -45,6 +50,7 @@ def launched(path: Path, *cells: str, workers: int = 1) -> Iterator["subprocess.
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=_hear_ctrl_c,
     )
     try:
         yield process

@@ -119,6 +119,7 @@ def test_a_run_that_balances_passes() -> None:
         (0, "replayed_tokens", 1, "replayed_tokens of request 0: 1, expected 0"),
         (2, "replayed_tokens", 1, "replayed_tokens of request 2: 1, expected 0"),
         (1, "replayed_tokens", 2, "prefill tokens of the steps: 9, expected 10"),
+        (1, "replayed_output_tokens", 2, "replayed_output_tokens of request 1: 2, expected 1"),
         (1, "num_preemptions", 2, "preemptions of the memory: 1, expected 2"),
         (2, "generated_tokens", 2, "generated_tokens of request 2: 2, expected 0"),
     ],

@@ -102,14 +102,6 @@ def test_a_prefill_without_budget_waits_while_decodes_go_on() -> None:
     ]
 
 
-def test_separated_steps_prefill_whatever_they_can_before_decodes_go_on() -> None:
-    # The second comes during the first step; the first's decode stands still while it prefills.
-    requests = [request(4, 3), request(8, 2, at=0.005)]
-    record = play(requests, toy_memory("s0", 40), separate=True)
-    assert steps(record) == [(1, 10.4, 0, 4), (1, 10.8, 0, 8), (1, 12.0, 2, 0), (1, 11.0, 1, 0)]
-    assert milliseconds(record, "finish_s") == [44.2, 33.2]
-
-
 # -- tokens and time -----------------------------------------------------------------------------
 
 
@@ -226,6 +218,7 @@ def test_the_youngest_is_preempted_and_resumes_first_from_what_is_cached() -> No
     assert steps(record)[:3] == [(1, 10.8, 0, 8), (4, 11.0, 1, 0), (1, 10.1, 0, 1)]
     assert column(record, "num_preemptions") == [0, 1, 0]
     assert column(record, "replayed_tokens") == [0, 1, 0]
+    assert column(record, "replayed_output_tokens") == [0, 1, 0]
     assert milliseconds(record, "first_token_s")[:2] == [10.8, 10.8]
     assert milliseconds(record, "finish_s")[:2] == [54.8, 98.0]  # 54.8 + 10.1 + 11.1 + 2 * 11
 
@@ -254,6 +247,8 @@ def test_none_is_admitted_in_a_step_that_preempted() -> None:
         (1, 11.0, 1, 0),
         (1, 11.3, 1, 3),
     ]
+    assert column(record, "replayed_tokens") == [0, 3]
+    assert column(record, "replayed_output_tokens") == [0, 2]  # the 26th and the 27th
 
 
 def test_equal_requests_leave_equal_step_tables_in_any_organization_with_room() -> None:
