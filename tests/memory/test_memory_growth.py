@@ -1,5 +1,6 @@
 """What an operation costs does not grow with the pool: operations are counted, not timed."""
 
+import gc
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -65,11 +66,13 @@ def operations(memory: HybridMemory, act: Callable[[HybridMemory], None]) -> tup
         return trace
 
     before = sys.gettrace()
+    gc.disable()  # a collection in between would run callbacks of others, and count their lines
     sys.settrace(trace)
     try:
         act(memory)
     finally:
         sys.settrace(before)
+        gc.enable()
     return lines, sum(table.passed for table in tables)
 
 
