@@ -34,6 +34,7 @@ from analysis.tables import (
     pinning,
     q6_summary,
     q7_depths,
+    simultaneous_bounds,
     storage,
     submitted_work,
 )
@@ -170,6 +171,9 @@ TABLES: dict[str, Entry] = {
         from_ledgers=of_q6(headroom_effects.table), lacks="run-level request rates"
     ),
     "q6-summary": Entry(from_ledgers=of_q6(q6_summary.table), lacks="runs to compare with"),
+    "simultaneous-bounds": Entry(
+        from_ledgers=of_q6(simultaneous_bounds.table), lacks="runs of every contrast"
+    ),
     "no-sharing-index": Entry(
         from_ledgers=of_block("q2", "no_sharing", no_sharing_index.from_runs),
         from_paper=always(no_sharing_index.from_paper),
