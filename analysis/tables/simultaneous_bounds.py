@@ -28,8 +28,8 @@ def table(runs: Runs, config: AnalysisConfig) -> Table:
         rows["place"] = [test.place for test in tests]
         notes = (
             f"{bounds.level:.0%} for the {len(rows)} of {config.family.size} tests that compare "
-            f"two cells, together: mean ± {bounds.quantile:.2f} standard errors, the quantile of the "
-            f"largest studentized deviation in {config.interval.resamples:,} joint resamples of "
+            f"two cells, together: mean ± {bounds.quantile:.2f} standard errors, from the largest "
+            f"studentized deviation in {config.interval.resamples:,} joint resamples of "
             f"{bounds.n} seeds. The paper's own family of 36 bounds is not spelled out.",
         )
     return Table(
