@@ -24,12 +24,11 @@ class StateGeometry:
     @classmethod
     def of(cls, model: ModelConfig) -> "StateGeometry":
         d_inner = model.ssm_heads * model.ssm_head_dim
-        conv_channels = d_inner + 2 * model.ssm_groups * model.d_state
         return cls(
             kv_token_bytes=2 * model.num_kv_heads * model.head_dim * model.dtype_bytes,
             ssm_bytes=d_inner * model.d_state * model.dtype_bytes,
             composites=model.composites_per_checkpoint,
-            conv_bytes=(model.conv_width - 1) * conv_channels * model.dtype_bytes,
+            conv_bytes=(model.conv_width - 1) * model.conv_channels * model.dtype_bytes,
         )
 
     @property

@@ -268,11 +268,11 @@ def _check_runs(plan: Plan) -> None:
 
     seen: set[tuple[str, str]] = set()
     for cell in plan.cells:
-        config = RunConfig.parse(cell.config)
-        shape = (config.organization.name, config.budget.name)
+        shape = (cell.axes["organization"], cell.axes["budget"])
         if shape in seen:
             continue
         seen.add(shape)
+        config = RunConfig.parse(cell.config)
         try:
             memory_of(config)
         except ValueError as error:

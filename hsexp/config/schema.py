@@ -55,6 +55,11 @@ class ModelConfig(Config):
         return self
 
     @property
+    def conv_channels(self) -> int:
+        """Channels of the causal convolution: the inner width, and B and C of every group."""
+        return self.ssm_heads * self.ssm_head_dim + 2 * self.ssm_groups * self.d_state
+
+    @property
     def composites_per_checkpoint(self) -> int:
         """Recurrent composites that one checkpoint consists of, per attention layer."""
         return self.num_recurrent_layers // self.num_attention_layers

@@ -74,8 +74,7 @@ class PagedLayout:
             head_dim=model.ssm_head_dim,
             d_state=model.d_state,
             conv_rows=model.conv_width - 1,
-            conv_channels=model.ssm_heads * model.ssm_head_dim
-            + 2 * model.ssm_groups * model.d_state,
+            conv_channels=model.conv_channels,
             line_bytes=page_bytes // lines,
             lines_per_page=lines,
         )

@@ -17,7 +17,7 @@ from vllm.v1.kv_cache_interface import (
 
 from hsexp.config.base import ConfigError
 from hsexp.engine.paged import PagedLayout
-from hsexp.engine.settings import EngineSettings
+from hsexp.engine.settings import KEY, EngineSettings
 from hsexp.geometry import StateGeometry
 from hsexp.memory.organizations.base import PoolPlan
 
@@ -70,7 +70,7 @@ def kv_cache_config(
 
 def settings_of(vllm_config: VllmConfig) -> EngineSettings | None:
     """The settings, or None where vLLM runs without an organization."""
-    if "hsexp" not in (vllm_config.additional_config or {}):
+    if KEY not in (vllm_config.additional_config or {}):
         return None
     return EngineSettings.of(vllm_config.additional_config)
 

@@ -564,4 +564,4 @@ class HybridMemory:
 def pool_usage(pools: Sequence[PagePool]) -> float:
     """Referenced bytes over usable bytes."""
     used = sum((p.spec.num_usable - p.num_free) * p.spec.page_bytes for p in pools)
-    return used / sum(p.spec.num_usable * p.spec.page_bytes for p in pools)
+    return used / sum(p.spec.usable_bytes for p in pools)

@@ -33,6 +33,10 @@ class PoolSpec:
         return self.num_pages - 1
 
     @property
+    def usable_bytes(self) -> int:
+        return self.num_usable * self.page_bytes
+
+    @property
     def total_bytes(self) -> int:
         return self.num_pages * self.page_bytes
 

@@ -117,9 +117,7 @@ class StepSums:
                     count * pool.spec.page_bytes for count, pool in zip(free, pools, strict=True)
                 )
                 self.stranded_byte_steps += stranded * num_steps
-            self.pool_byte_steps += num_steps * sum(
-                pool.spec.num_usable * pool.spec.page_bytes for pool in pools
-            )
+            self.pool_byte_steps += num_steps * sum(pool.spec.usable_bytes for pool in pools)
         used, slots = memory.states.slots()
         self.used_slot_steps += used * num_steps
         self.slab_slot_steps += slots * num_steps

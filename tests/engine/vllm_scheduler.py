@@ -121,7 +121,6 @@ def vllm_config(chosen: EngineSettings, folder: Path) -> VllmConfig:
 def kv_cache_config(chosen: EngineSettings) -> KVCacheConfig:
     """One attention and one Mamba group, as vLLM makes them for Falcon-H1."""
     model, layout = chosen.model, chosen.layout
-    channels = model.ssm_heads * model.ssm_head_dim + 2 * model.ssm_groups * model.d_state
     attention = FullAttentionSpec(
         block_size=layout.block_size,
         num_kv_heads=model.num_kv_heads,
@@ -131,7 +130,7 @@ def kv_cache_config(chosen: EngineSettings) -> KVCacheConfig:
     mamba = MambaSpec(
         block_size=layout.checkpoint_grid,
         shapes=(
-            (model.conv_width - 1, channels),
+            (model.conv_width - 1, model.conv_channels),
             (model.ssm_heads, model.ssm_head_dim, model.d_state),
         ),
         dtypes=(torch.bfloat16, torch.bfloat16),
