@@ -13,7 +13,7 @@ LOCK_FLAGS ?=
 TORCH_SOURCE ?= --torch-backend cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup setup-sweep setup-cpu setup-gpu lint test test-engine bench locks clean
+.PHONY: help demo setup setup-sweep setup-cpu setup-gpu lint test test-light test-engine bench locks clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -32,7 +32,12 @@ lint: $(VENV)/.dev  ## ruff and mypy
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
-test: lint  ## lint, then every test that needs seconds and no vLLM
+# The light tests run first, on a fresh machine before vLLM is there.
+test: lint  ## lint, every light test, then vLLM for the CPU and the tests of the real engine
+	$(MAKE) test-light
+	$(MAKE) test-engine
+
+test-light: $(VENV)/.dev  ## every test that needs seconds and no vLLM
 	$(RUN) -m pytest -m "not slow and not engine and not gpu"
 
 test-engine: $(VENV)/.cpu  ## real vLLM on this CPU: one schedule, equal bits, equal tokens
