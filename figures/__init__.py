@@ -1,4 +1,4 @@
-"""The figures of the paper, each by one function: `python -m figures figure=2`."""
+"""The figures, each by one function: those of the paper by number, and the labs' by name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,18 @@ from matplotlib.figure import Figure
 from analysis import config as configs
 from analysis.errors import AnalysisError
 from analysis.ledgers import Ledgers
-from figures import figure1, figure2, figure3, figure4, figure5, figure6, figure7
+from figures import (
+    block_sharing,
+    block_waste,
+    figure1,
+    figure2,
+    figure3,
+    figure4,
+    figure5,
+    figure6,
+    figure7,
+    state_ownership,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +44,9 @@ FIGURES: dict[str, Entry] = {
     "5": Entry(from_ledgers=figure5.from_ledgers),
     "6": Entry(from_ledgers=_figure6),
     "7": Entry(from_ledgers=figure7.from_ledgers, from_paper=figure7.from_paper),
+    "block-sharing": Entry(from_ledgers=lambda ledgers: block_sharing.draw()),
+    "block-waste": Entry(from_ledgers=lambda ledgers: block_waste.draw()),
+    "state-ownership": Entry(from_ledgers=lambda ledgers: state_ownership.draw()),
 }
 
 

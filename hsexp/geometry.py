@@ -26,7 +26,7 @@ class StateGeometry:
         d_inner = model.ssm_heads * model.ssm_head_dim
         return cls(
             kv_token_bytes=2 * model.num_kv_heads * model.head_dim * model.dtype_bytes,
-            ssm_bytes=d_inner * model.d_state * model.dtype_bytes,
+            ssm_bytes=d_inner * model.d_state * model.ssm_element_bytes,
             composites=model.composites_per_checkpoint,
             conv_bytes=(model.conv_width - 1) * model.conv_channels * model.dtype_bytes,
         )

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hsexp.poller import TIME_TOLERANCE_S, poll
+from hsexp.poller import TIME_TOLERANCE_S, gauge
 from hsexp.records import RunRecord
 from hsexp.window import Halves, central_window, gauge_halves, output_tokens_within
 
@@ -31,14 +31,13 @@ def summarize(record: RunRecord) -> dict[str, Metric]:
             order, a counter that differs from the table's total).
     """
     requests, steps = record.requests, record.steps
+    knows_steps = "num_steps" in steps
     finished = (requests["status"] == "finished").to_numpy(dtype=bool)
     num_refused = int((requests["status"] == "refused").sum())
     num_finished = int(finished.sum())
     done = _Times(requests, finished)
     span = request_span_s(_floats(requests, "arrival_s"), done.finish_s)
     output_tokens = int(done.generated.sum())
-    admitted = ~np.isnan(_floats(requests, "first_scheduled_s"))
-    running, waiting = poll(steps, "running"), poll(steps, "waiting")
     metrics: dict[str, Metric] = {
         "num_requests": len(requests),
         "num_finished": num_finished,
@@ -51,21 +50,21 @@ def summarize(record: RunRecord) -> dict[str, Metric]:
         "requests_per_s": rate_per_s(num_finished, span),
         **_distribution("ttft", times_to_first_token_s(done)),
         **_distribution("tpot", output_intervals_s(done)),
-        **_distribution("itl", *token_gaps_s(done, steps)),
+        **_distribution("itl", *_token_gaps(done, record)),
         **_distribution("e2e", end_to_end_s(done)),
         **_distribution("queue", queueing_s(done)),
         **submitted_tokens(requests, steps),
         **recorded_totals(requests, steps),
-        "num_steps": _total(steps, "num_steps"),
-        "event_time_s": float((_ints(steps, "num_steps") * _floats(steps, "step_s")).sum()),
-        "num_preemptions": _total(requests, "num_preemptions"),
-        "adopted_tokens_mean": _mean(_ints(requests, "adopted_tokens")[admitted]),
-        **_gauge("running", running),
-        **_gauge("waiting", waiting),
-        **central_metrics(requests, steps),
+        "num_steps": _known_total(steps, "num_steps"),
+        "event_time_s": float(_step_seconds(steps).sum()) if knows_steps else None,
+        "num_preemptions": _known_total(requests, "num_preemptions"),
+        **_gauge("running", gauge(record, "running").samples),
+        **_gauge("waiting", gauge(record, "waiting").samples),
+        **central_metrics(record),
         "stranded_fraction": stranded_fraction(record.counters),
         "slab_occupancy": slab_occupancy(record.counters),
-        **depth_metrics(requests[admitted]),
+        **depth_metrics(requests),
+        **measured_metrics(record, output_tokens),
     }
     return _with_counters(metrics, record.counters)
 
@@ -73,16 +72,20 @@ def summarize(record: RunRecord) -> dict[str, Metric]:
 # -- state depths --------------------------------------------------------------------------------
 
 
-def depth_metrics(admitted: pd.DataFrame) -> dict[str, Metric]:
+def depth_metrics(requests: pd.DataFrame) -> dict[str, Metric]:
     """Mean depths at first admission and the change since queue entry (Section 4.5, Table C-2).
 
     Fractions of admitted requests by (Jenter, Jadopt): both zero; equal; newly reusable; deeper;
-    shallower. They add up to 1. Empty for a run that was not traced.
+    shallower. They add up to 1. Only the mean Jadopt for a run that was not traced.
     """
+    if "adopted_tokens" not in requests:
+        return {"adopted_tokens_mean": None}
+    admitted = requests[requests["first_scheduled_s"].notna().to_numpy()]
+    jadopt: dict[str, Metric] = {"adopted_tokens_mean": _mean(_ints(admitted, "adopted_tokens"))}
     if "entry_joint_tokens" not in admitted:
-        return {}
+        return jadopt
     entry, adopted = _ints(admitted, "entry_joint_tokens"), _ints(admitted, "adopted_tokens")
-    return {
+    return jadopt | {
         "attention_depth_mean": _mean(_ints(admitted, "attention_tokens")),
         "recurrent_depth_mean": _mean(_ints(admitted, "recurrent_tokens")),
         "entry_joint_mean": _mean(entry),
@@ -120,12 +123,24 @@ class _Times:
 
     def __init__(self, requests: pd.DataFrame, finished: NDArray[np.bool_]) -> None:
         self.arrival_s = _floats(requests, "arrival_s")[finished]
-        self.first_scheduled_s = _floats(requests, "first_scheduled_s")[finished]
+        self.first_scheduled_s = (
+            _floats(requests, "first_scheduled_s")[finished]
+            if "first_scheduled_s" in requests
+            else None
+        )
         self.first_token_s = _floats(requests, "first_token_s")[finished]
         self.finish_s = _floats(requests, "finish_s")[finished]
         self.generated = _ints(requests, "generated_tokens")[finished]
-        self.num_preemptions = _ints(requests, "num_preemptions")[finished]
-        order = ("arrival_s", "first_scheduled_s", "first_token_s", "finish_s")
+        self.num_preemptions = (
+            _ints(requests, "num_preemptions")[finished]
+            if "num_preemptions" in requests
+            else np.zeros(self.generated.size, dtype=np.int64)
+        )
+        order = [
+            name
+            for name in ("arrival_s", "first_scheduled_s", "first_token_s", "finish_s")
+            if getattr(self, name) is not None
+        ]
         for earlier, later in pairwise(order):
             # NaN compares false, so a missing time is caught here as well.
             ordered = getattr(self, earlier) <= getattr(self, later) + TIME_TOLERANCE_S
@@ -150,7 +165,9 @@ def end_to_end_s(done: _Times) -> Floats:
 
 
 def queueing_s(done: _Times) -> Floats:
-    """Wait for the first admission: first schedule minus planned arrival."""
+    """Wait for the first admission: first schedule minus planned arrival. Empty if unknown."""
+    if done.first_scheduled_s is None:
+        return np.empty(0)
     return done.first_scheduled_s - done.arrival_s
 
 
@@ -162,6 +179,12 @@ def output_intervals_s(done: _Times) -> Floats:
     several = done.generated > 1
     elapsed = (done.finish_s - done.first_token_s)[several]
     return np.asarray(elapsed / (done.generated[several] - 1), dtype=np.float64)
+
+
+def _token_gaps(done: _Times, record: RunRecord) -> tuple[Floats, Ints]:
+    if record.token_gaps_s is None:
+        return token_gaps_s(done, record.steps)
+    return record.token_gaps_s, np.ones(record.token_gaps_s.size, dtype=np.int64)
 
 
 def token_gaps_s(done: _Times, steps: pd.DataFrame) -> tuple[Floats, Ints]:
@@ -278,14 +301,13 @@ def submitted_tokens(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, M
     prefilled after one: prompt, and outputs generated before (`replayed_output`, None where the
     engine does not tell them apart).
     """
-    known = "replayed_output_tokens" in requests
     prefill, decode = _step_total(steps, "prefill_tokens"), _step_total(steps, "decode_tokens")
     return {
-        "submitted_tokens": prefill + decode,
+        "submitted_tokens": None if prefill is None or decode is None else prefill + decode,
         "prefill_tokens": prefill,
-        "initial_prefill_tokens": _total(requests, "prefill_tokens"),
-        "replayed_tokens": _total(requests, "replayed_tokens"),
-        "replayed_output_tokens": _total(requests, "replayed_output_tokens") if known else None,
+        "initial_prefill_tokens": _known_total(requests, "prefill_tokens"),
+        "replayed_tokens": _known_total(requests, "replayed_tokens"),
+        "replayed_output_tokens": _known_total(requests, "replayed_output_tokens"),
         "decode_tokens": decode,
     }
 
@@ -296,8 +318,11 @@ def recorded_totals(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Me
     H counts a prompt token when it is first computed and an output token when it is generated, so
     that replays add nothing; O_ctr counts outputs; K counts steps that carry a token.
     """
-    h = _total(requests, "prefill_tokens") + _total(requests, "generated_tokens")
     o_ctr = _total(requests, "generated_tokens")
+    if "prefill_tokens" not in requests or "num_steps" not in steps:
+        unknown = ("h_tokens", "c_once_tokens", "k_records", "h_per_k_mean")
+        return {"o_ctr_tokens": o_ctr, **dict.fromkeys(unknown)}
+    h = _total(requests, "prefill_tokens") + o_ctr
     carries = (_ints(steps, "prefill_tokens") + _ints(steps, "decode_tokens")) > 0
     k = int(_ints(steps, "num_steps")[carries].sum())
     return {
@@ -337,20 +362,54 @@ def _share(counters: Mapping[str, float | int | None], part: str, whole: str) ->
 # -- central-arrival window ----------------------------------------------------------------------
 
 
-def central_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Metric]:
+def central_metrics(record: RunRecord) -> dict[str, Metric]:
     """Output rate in the window of the planned arrivals, and the drift screen (B.4, E.9)."""
+    requests, steps = record.requests, record.steps
     window = central_window(_floats(requests, "arrival_s"))
-    if window is None or steps.empty:
-        halves: dict[str, Halves | None] = {"running": None, "waiting": None}
-        throughput = None
-    else:
-        halves = {name: gauge_halves(steps, name, window) for name in ("running", "waiting")}
-        throughput = rate_per_s(output_tokens_within(requests, steps, window), window.length_s)
+    halves: dict[str, Halves | None] = {"running": None, "waiting": None}
+    throughput = None
+    if window is not None:
+        halves = {name: gauge_halves(gauge(record, name), window) for name in halves}
+        if not steps.empty:
+            throughput = rate_per_s(output_tokens_within(requests, steps, window), window.length_s)
     metrics: dict[str, Metric] = {"central_throughput_tok_per_s": throughput}
     for name, half in halves.items():
         metrics[f"central_{name}_early_mean"] = None if half is None else half.early
         metrics[f"central_{name}_late_mean"] = None if half is None else half.late
     return metrics
+
+
+# -- what only a measured run has ----------------------------------------------------------------
+
+
+def measured_metrics(record: RunRecord, output_tokens: int) -> dict[str, Metric]:
+    """The ledger's timebase (Appendix G.3), and how punctual the load was; empty if simulated.
+
+    The realised rate and the planned one are the gaps between first and last request over their
+    time, so that they are equal for a load that is sent as planned.
+    """
+    if record.episode_s is None:
+        return {}
+    requests = record.requests
+    metrics: dict[str, Metric] = {
+        "episode_s": record.episode_s,
+        "ledger_throughput_tok_per_s": rate_per_s(output_tokens, record.episode_s),
+    }
+    if "sent_s" not in requests:
+        return metrics
+    was_sent = requests[requests["sent_s"].notna().to_numpy()]
+    planned, sent = _floats(was_sent, "arrival_s"), _floats(was_sent, "sent_s")
+    return metrics | {
+        "planned_rate_per_s": _mean_rate(planned),
+        "realised_rate_per_s": _mean_rate(sent),
+        **_distribution("send_delay", sent - planned),
+        "send_delay_max_s": float((sent - planned).max()) if sent.size else None,
+        "num_retries": _total(requests, "num_retries"),
+    }
+
+
+def _mean_rate(times_s: Floats) -> float | None:
+    return rate_per_s(times_s.size - 1, float(np.ptp(times_s))) if times_s.size else None
 
 
 # -- statistics of one run -----------------------------------------------------------------------
@@ -419,5 +478,15 @@ def _total(frame: pd.DataFrame, column: str) -> int:
     return int(_ints(frame, column).sum())
 
 
-def _step_total(steps: pd.DataFrame, column: str) -> int:
+def _known_total(frame: pd.DataFrame, column: str) -> int | None:
+    return _total(frame, column) if column in frame else None
+
+
+def _step_total(steps: pd.DataFrame, column: str) -> int | None:
+    if "num_steps" not in steps:
+        return None
     return int((_ints(steps, "num_steps") * _ints(steps, column)).sum())
+
+
+def _step_seconds(steps: pd.DataFrame) -> Floats:
+    return _ints(steps, "num_steps") * _floats(steps, "step_s")

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
@@ -14,16 +15,20 @@ from hsexp.config.schema import (
     ArrivalsConfig,
     Block,
     BudgetConfig,
+    DeviceConfig,
     IsolationConfig,
     OrganizationConfig,
     PinningConfig,
     RetentionConfig,
     RunConfig,
     SchedulerConfig,
+    VllmEngine,
+    VllmRunConfig,
     WorkloadConfig,
 )
 from hsexp.plan import Cell, Plan, content_key
 from hsexp.registration import registration_of
+from hsexp.scale import scaled, scaled_option
 
 _GROUP_AXES: dict[str, Any] = {
     "organization": OrganizationConfig,
@@ -58,12 +63,15 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
     Raises:
         ConfigError: an axis value is unknown or a resolved cell is refused.
     """
+    launch = scaled(launch)
     campaign = launch.serving
     blocks, notes = _narrow(launch)
+    if launch.scale is not None:
+        notes.insert(0, f"scale {launch.scale.name}: budgets x {launch.scale.budget_factor:g}")
     catalog = _catalog(launch)
     cells: dict[str, Cell] = {}
     for name, block in blocks.items():
-        for axes in _combinations(block):
+        for axes in _combinations(block, rotate=engine != "sim"):
             config = _resolve(launch, block, axes, catalog, engine=engine)
             data = config.model_dump(mode="json")
             cell = Cell(
@@ -154,15 +162,23 @@ def _words(values: Any) -> str:
     return ", ".join(str(value) for value in values)
 
 
-def _combinations(block: Block) -> Iterator[dict[str, Any]]:
+def _combinations(block: Block, *, rotate: bool) -> Iterator[dict[str, Any]]:
     """Seeds outermost, so that an unfinished ledger holds whole repeats; organizations innermost,
-    so that the arms of a pair run close together."""
+    so that the arms of a pair run close together.
+
+    Args:
+        rotate: begin every seed with another setting, so that a machine that becomes slower does
+            not always slow the same one (Appendix E.11).
+    """
     inner = [axis for axis in AXES if axis != "seeds"]
     values = [getattr(block, axis) for axis in inner]
+    combinations = deque(itertools.product(*values))
     for seed in block.seeds:
-        for combination in itertools.product(*values):
+        for combination in list(combinations):
             axes = dict(zip(inner, combination, strict=True))
             yield {"organization": axes.pop("organization"), **axes, "seed": seed}
+        if rotate:
+            combinations.rotate(-1)
 
 
 def _size(block: Block) -> int:
@@ -177,7 +193,11 @@ def _catalog(launch: Launch) -> dict[str, dict[str, Config]]:
     catalog: dict[str, dict[str, Config]] = {}
     for group, kind in _GROUP_AXES.items():
         catalog[group] = {
-            name: parse_union(kind, read_option(group, name), path=f"{group}.{name}")
+            name: parse_union(
+                kind,
+                scaled_option(launch.scale, group, read_option(group, name)),
+                path=f"{group}.{name}",
+            )
             for name in options(group)
             if name not in _OPEN_ENDED
         }
@@ -210,20 +230,56 @@ def _resolve(
         arrivals = parse_union(
             ArrivalsConfig, law | {"rate_per_s": axes["rate_per_s"]}, path="arrivals"
         )
-    return RunConfig(
-        model=launch.model,
-        admission=AdmissionConfig.parse(
+    chosen |= {
+        "model": launch.model,
+        "admission": AdmissionConfig.parse(
             {"headroom": axes["headroom"], "cap": axes["cap"]}, path="admission"
         ),
-        workload=parse_union(WorkloadConfig, workload, path="workload"),
-        arrivals=arrivals,
-        scheduler=_scheduler_of(launch, block, engine=engine),
-        device=launch.device,
-        engine=engine,
-        trace=axes["trace"],
-        seed=axes["seed"],
-        **chosen,
-    )
+        "workload": parse_union(WorkloadConfig, workload, path="workload"),
+        "arrivals": arrivals,
+        "scheduler": _scheduler_of(launch, block, engine=engine),
+        "device": _device_of(launch, engine=engine),
+        "trace": axes["trace"],
+        "exact": _exact_of(launch, block),
+        "seed": axes["seed"],
+    }
+    if engine == "sim":
+        return RunConfig(engine=engine, **chosen)
+    if axes["trace"]:
+        raise ConfigError(
+            f"trace must be false unless engine is sim: engine {engine} records no state depths, "
+            "got True"
+        )
+    return VllmRunConfig(engine=engine, **_serving_of(launch), **chosen)
+
+
+def _device_of(launch: Launch, *, engine: str) -> DeviceConfig:
+    """A real engine measures: what the device's steps would take is no part of its runs."""
+    if engine == "sim":
+        return launch.device
+    return launch.device.model_copy(update={"step_time": None, "source": "measured"})
+
+
+def _serving_of(launch: Launch) -> dict[str, Any]:
+    """What a run on vLLM has beyond a simulated one.
+
+    Raises:
+        ConfigError: the device is only simulated.
+    """
+    asked, hardware = launch.engine, launch.device.hardware
+    assert isinstance(asked, VllmEngine)
+    if hardware is None:
+        raise ConfigError(
+            f"device.hardware is required to run vllm, got null for device {launch.device.name}: "
+            "it is only simulated"
+        )
+    return {
+        "hardware": hardware,
+        "checkpoint": launch.model.checkpoint,
+        "transport": asked.transport,
+        "num_warmup_requests": asked.num_warmup_requests,
+        "max_retries": asked.max_retries,
+    }
 
 
 def _of_block(of_launch: dict[str, Any], group: str, name: str | None) -> dict[str, Any]:
@@ -244,6 +300,10 @@ def _scheduler_of(
     return scheduler
 
 
+def _exact_of(launch: Launch, block: Block) -> bool:
+    return launch.engine.exact if block.exact is None else block.exact
+
+
 def _contract(
     launch: Launch, catalog: dict[str, dict[str, Config]], *, engine: str
 ) -> dict[str, Any]:
@@ -251,24 +311,43 @@ def _contract(
     never holds two meanings of one name; budgets carry theirs in their bytes."""
     blocks = launch.serving.blocks.values()
     separate = {name: block.separate for name, block in launch.serving.blocks.items()}
-    return {
-        "campaign": launch.serving.name,
-        "engine": engine,
-        "model": launch.model.model_dump(mode="json"),
-        "device": launch.device.model_dump(mode="json"),
-        "scheduler": launch.scheduler.model_dump(mode="json"),
-        "separate": {name: chosen for name, chosen in separate.items() if chosen is not None},
-        "workload": _named_laws(
-            launch.workload, "workload", [block.workload for block in blocks], axis="sharing"
-        ),
-        "arrivals": _named_laws(
-            launch.arrivals, "arrivals", [block.arrivals for block in blocks], axis="rate_per_s"
-        ),
-    } | {
-        group: {name: option.model_dump(mode="json") for name, option in members.items()}
-        for group, members in catalog.items()
-        if group != "budget"
-    }
+    return (
+        {
+            "campaign": launch.serving.name,
+            "engine": engine,
+            "model": launch.model.model_dump(mode="json"),
+            "device": _device_of(launch, engine=engine).model_dump(mode="json"),
+            "scheduler": launch.scheduler.model_dump(mode="json"),
+            "separate": {name: chosen for name, chosen in separate.items() if chosen is not None},
+            "workload": _named_laws(
+                launch.workload, "workload", [block.workload for block in blocks], axis="sharing"
+            ),
+            "arrivals": _named_laws(
+                launch.arrivals, "arrivals", [block.arrivals for block in blocks], axis="rate_per_s"
+            ),
+        }
+        | {
+            group: {name: option.model_dump(mode="json") for name, option in members.items()}
+            for group, members in catalog.items()
+            if group != "budget"
+        }
+        | _serving_contract(launch, engine=engine)
+        | _exact_contract(launch)
+    )
+
+
+def _serving_contract(launch: Launch, *, engine: str) -> dict[str, Any]:
+    """Nothing for a simulation, so that its ledgers stay what they are."""
+    if engine == "sim":
+        return {}
+    serving = _serving_of(launch)
+    return {"serving": serving | {"hardware": serving["hardware"].model_dump(mode="json")}}
+
+
+def _exact_contract(launch: Launch) -> dict[str, Any]:
+    """Nothing where no block is exact, so that ledgers from before stay what they are."""
+    exact = {name: _exact_of(launch, block) for name, block in launch.serving.blocks.items()}
+    return {"exact": exact} if any(exact.values()) else {}
 
 
 def _named_laws(

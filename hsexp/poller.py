@@ -1,13 +1,37 @@
 """What a one-second poller sees of a run: gauges at whole seconds (Section 4.2, Appendix B.4)."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+from hsexp.records import RunRecord
 
 POLL_PERIOD_S = 1.0
 
 TIME_TOLERANCE_S = 1e-6
 """Two computed times closer than this are the same event; steps take milliseconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gauge:
+    """Samples of one gauge, in time order."""
+
+    times_s: NDArray[np.float64]
+    samples: NDArray[np.int64]
+
+
+def gauge(record: RunRecord, column: str) -> Gauge:
+    """What the run's poller saw; for a run without one, what it would have seen."""
+    if record.samples is None:
+        samples = poll(record.steps, column)
+        times_s = POLL_PERIOD_S * np.arange(samples.size, dtype=np.float64)
+        return Gauge(times_s=times_s, samples=samples)
+    return Gauge(
+        times_s=record.samples["time_s"].to_numpy(dtype=np.float64),
+        samples=record.samples[column].to_numpy(dtype=np.int64),
+    )
 
 
 def poll(steps: pd.DataFrame, column: str) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hsexp.poller import POLL_PERIOD_S, TIME_TOLERANCE_S, poll
+from hsexp.poller import TIME_TOLERANCE_S, Gauge
 
 CENTRAL_PERCENT = (20.0, 80.0)
 """Percentiles of the arrival times that bound the window (Appendix B.4)."""
@@ -81,10 +81,9 @@ class Halves:
         return 0.0 if larger == 0.0 else (self.late - self.early) / larger
 
 
-def gauge_halves(steps: pd.DataFrame, column: str, window: Window) -> Halves | None:
+def gauge_halves(gauge: Gauge, window: Window) -> Halves | None:
     """Running or waiting requests as the poller sees them; None where a half has no sample."""
-    samples = poll(steps, column)
-    times = POLL_PERIOD_S * np.arange(samples.size)
+    times, samples = gauge.times_s, gauge.samples
     middle = window.start_s + window.length_s / 2.0
     early = samples[(times > window.start_s) & (times <= middle)]
     late = samples[(times > middle) & (times <= window.end_s)]

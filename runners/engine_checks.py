@@ -5,7 +5,7 @@ from typing import Literal
 from rich.console import Console
 
 from hsexp.config.base import ConfigError
-from hsexp.config.schema import EngineCampaign
+from hsexp.config.schema import DeviceConfig, EngineCampaign
 from runners.engines import choose_engine
 
 
@@ -15,13 +15,15 @@ def print_design(campaign: EngineCampaign, console: Console) -> None:
     console.print(f"{campaign.name}: {_design(campaign)}", markup=False)
 
 
-def refusal(campaign: EngineCampaign, asked: Literal["sim", "vllm", "auto"]) -> ConfigError:
+def refusal(
+    campaign: EngineCampaign, asked: Literal["sim", "vllm", "auto"], device: DeviceConfig
+) -> ConfigError:
     """Why the launch is refused, whatever its stage: the engine that is needed, and what for.
 
     Raises:
         ConfigError: the engine was asked for by name and cannot run.
     """
-    engine, why = choose_engine(asked)
+    engine, why = choose_engine(asked, device)
     if engine == campaign.needs_engine:
         return ConfigError(
             f"campaign {campaign.name}: engine {engine} has no runner for its checks yet"

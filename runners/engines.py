@@ -1,21 +1,27 @@
 """Which engine runs the cells: what was asked for, and what this machine has."""
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
+from filelock import FileLock, Timeout
+
+from hsexp.cache import cache_folder
 from hsexp.config.base import ConfigError
+from hsexp.config.launch import Launch
+from hsexp.config.schema import DeviceConfig, VllmEngine
 from runners import sim
 from runners.trial import Execute
 
 Engine = Literal["sim", "vllm"]
 
-_EXECUTE: dict[str, Callable[..., object]] = {"sim": sim.execute}
-"""Runners there are; an engine without one is refused."""
 
-
-def choose_engine(asked: Literal["sim", "vllm", "auto"]) -> tuple[Engine, str]:
+def choose_engine(
+    asked: Literal["sim", "vllm", "auto"], device: DeviceConfig
+) -> tuple[Engine, str]:
     """The engine to run, and why.
 
     Raises:
@@ -23,30 +29,85 @@ def choose_engine(asked: Literal["sim", "vllm", "auto"]) -> tuple[Engine, str]:
     """
     if asked == "sim":
         return "sim", "engine=sim was asked for"
+    lacking = _what_vllm_lacks(device)
     if asked == "vllm":
-        if "vllm" not in _EXECUTE:
-            raise ConfigError("engine vllm cannot run: this version has no runner for it yet")
+        if lacking is not None:
+            raise ConfigError(f"engine vllm cannot run: {lacking}")
         return "vllm", "engine=vllm was asked for"
-    lacking = _what_vllm_lacks()
-    if lacking is None:
-        return "vllm", "engine=auto: vllm and a GPU are present"
-    return "sim", f"engine=auto: {lacking}"
+    if lacking is not None:
+        return "sim", f"engine=auto: {lacking}"
+    if _platform(device) != "cuda":
+        return "sim", f"engine=auto takes vllm on a GPU only, and device {device.name} is none"
+    return "vllm", "engine=auto: vllm and a GPU are present"
 
 
-def executor(engine: Engine, *, record_steps: bool) -> Execute:
-    """The function that runs one cell; importable in a spawned process."""
-    execute: Execute = partial(_EXECUTE[engine], record_steps=record_steps)  # type: ignore[assignment]
-    return execute
+def executor(engine: Engine, launch: Launch, *, logs: Path) -> Execute:
+    """The function that runs one cell; importable in a spawned process.
+
+    Args:
+        logs: where real runs keep the logs of their attempts.
+    """
+    if engine == "sim":
+        return partial(sim.execute, record_steps=launch.record_steps)
+    from runners.vllm.execute import execute
+
+    assert isinstance(launch.engine, VllmEngine)
+    return partial(execute, logs=logs, limits=launch.engine.limits)
 
 
-def _what_vllm_lacks() -> str | None:
+def num_workers(engine: Engine, asked: int | None, num_cores: int) -> int:
+    """Cells that run at the same time: on a real engine one, since they are timed.
+
+    Raises:
+        ConfigError: more were asked for.
+    """
+    if engine == "sim":
+        return asked or num_cores
+    if asked not in (None, 1):
+        raise ConfigError(f"workers must be 1 for engine vllm, whose runs are timed, got {asked}")
+    return 1
+
+
+@contextmanager
+def machine_for(engine: Engine) -> Iterator[None]:
+    """This machine alone for real runs; simulated ones share it.
+
+    Raises:
+        ConfigError: another launch runs a real engine here.
+    """
+    if engine == "sim":
+        yield
+        return
+    path = cache_folder() / "real-runs.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(path, timeout=0):
+            yield
+    except Timeout:
+        raise ConfigError(
+            f"another launch runs a real engine on this machine ({path}); its times and ours "
+            "would disturb each other"
+        ) from None
+
+
+def _what_vllm_lacks(device: DeviceConfig) -> str | None:
     for package in ("vllm", "torch"):
-        if importlib.util.find_spec(package) is None:
+        if not _is_installed(package):
             return f"{package} is not installed"
+    if _platform(device) == "cuda" and not _has_gpu():
+        return f"device {device.name} needs a GPU, and none is present (device=cpu has cores)"
+    return None
+
+
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def _has_gpu() -> bool:
     import torch
 
-    if not torch.cuda.is_available():
-        return "no GPU is present"
-    if "vllm" not in _EXECUTE:
-        return "this version has no runner for vllm yet"
-    return None
+    return bool(torch.cuda.is_available())
+
+
+def _platform(device: DeviceConfig) -> str | None:
+    return None if device.hardware is None else device.hardware.platform

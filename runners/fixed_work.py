@@ -91,7 +91,7 @@ def print_fixed_work(
     Args:
         published_saving_s: what the paper measured that separation saves, by prefill tokens.
     """
-    campaign, model = launch.fixed_work, launch.device.step_time
+    campaign, model = launch.fixed_work, launch.device.known_step_time
     clock = StepClock.of(model)
     wide = width(clock, campaign)
     origin = f"modelled (device {launch.device.name}, time model {model.name}), not measured"

@@ -15,12 +15,15 @@ from hsexp.config.base import Config, ConfigError
 from hsexp.config.catalog import options
 from hsexp.config.launch import Launch, parse_launch
 from hsexp.config.schema import (
+    BranchingCampaign,
+    CacheLabCampaign,
     CapacityCampaign,
     CollectionCampaign,
     EngineCampaign,
     FixedWorkCampaign,
-    RunConfig,
+    SpeculationCampaign,
     TraceWorkload,
+    parse_run,
 )
 from hsexp.ledger import Ledger, LedgerError, Provenance
 from hsexp.plan import Plan
@@ -29,8 +32,9 @@ from hsexp.workload import TraceError, build
 from runners.campaign import Summary, run_plan
 from runners.capacity import print_capacity
 from runners.engine_checks import print_design, refusal
-from runners.engines import Engine, choose_engine, executor
+from runners.engines import Engine, choose_engine, executor, machine_for, num_workers
 from runners.fixed_work import print_fixed_work
+from runners.labs import print_branching, print_cachelab, print_speculation
 from runners.plan_view import print_plan
 from runners.run_view import print_runs
 
@@ -112,9 +116,18 @@ def run_launch(launch: Launch, overrides: list[str], console: Console, *, analys
             }
             print_fixed_work(launch, console, published_saving_s=savings)
             return Result(exit_code=0)
+        case BranchingCampaign():
+            print_branching(launch, launch.campaign, console)
+            return Result(exit_code=0)
+        case SpeculationCampaign():
+            print_speculation(launch, launch.campaign, console)
+            return Result(exit_code=0)
+        case CacheLabCampaign():
+            print_cachelab(launch.campaign, console)
+            return Result(exit_code=0)
         case EngineCampaign():
             print_design(launch.campaign, console)
-            raise refusal(launch.campaign, launch.engine.name)
+            raise refusal(launch.campaign, launch.engine.name, launch.device)
         case CollectionCampaign():
             return _run_collection(launch.campaign, launch, overrides, console, analyse=analyse)
         case _:
@@ -135,7 +148,7 @@ def _run_collection(
         for item in overrides
         if item.partition("=")[0] != "ledger" and not item.startswith(("campaign=", "campaign."))
     ]
-    engine, _ = choose_engine(launch.engine.name)
+    engine, _ = choose_engine(launch.engine.name, launch.device)
     members = []
     for name in collection.campaigns:
         ledger = (launch.ledger or LEDGERS) / name / engine
@@ -180,7 +193,7 @@ def _run_serving(
     launch: Launch, overrides: list[str], console: Console, *, analyse: bool
 ) -> Result:
     campaign = launch.serving
-    engine, why = choose_engine(launch.engine.name)
+    engine, why = choose_engine(launch.engine.name, launch.device)
     plan = make_plan(launch, engine=engine)
     console.print(f"{plan.campaign}: {campaign.title} (Section {campaign.section})")
     console.print(f"{plan.campaign}: engine {engine} ({why}), device {launch.device.name}")
@@ -203,10 +216,10 @@ def _run_serving(
     summary = _run(launch, plan, ledger, engine, console)
     console.print(f"{plan.campaign}: ledger {path}")
     analyses: tuple[Analysis, ...] = ()
-    if plan.campaign not in analysed_campaigns():
+    if plan.campaign not in analysed_campaigns() or launch.scale is not None:
         print_runs(plan, ledger.frame(), console)
-    elif launch.stage == "all":
-        analyses = (Analysis(campaign=plan.campaign, ledger=path, seeds=launch.seeds),)
+    if plan.campaign in analysed_campaigns() and launch.stage == "all":
+        analyses = (Analysis(campaign=plan.campaign, ledger=path, seeds=_own_seeds(launch, plan)),)
     if analyse and analyses:
         for analysis in analyses:
             analysis.make(console)
@@ -219,14 +232,22 @@ def _run_serving(
     )
 
 
+def _own_seeds(launch: Launch, plan: Plan) -> tuple[int, ...] | None:
+    """Seeds that stand for the campaign's: those of the command line, or of its scale."""
+    if launch.seeds is None and launch.scale is not None:
+        return tuple(sorted({cell.axes["seed"] for cell in plan.cells}))
+    return launch.seeds
+
+
 def _run(launch: Launch, plan: Plan, ledger: Ledger, engine: Engine, console: Console) -> Summary:
-    return run_plan(
-        plan,
-        ledger,
-        executor(engine, record_steps=launch.record_steps),
-        workers=launch.workers or len(os.sched_getaffinity(0)),
-        console=console,
-    )
+    with machine_for(engine):
+        return run_plan(
+            plan,
+            ledger,
+            executor(engine, launch, logs=ledger.path / "logs"),
+            workers=num_workers(engine, launch.workers, len(os.sched_getaffinity(0))),
+            console=console,
+        )
 
 
 def _reuse(launch: Launch, plan: Plan, ledger: Ledger, engine: Engine) -> list[str]:
@@ -272,12 +293,12 @@ def _check_runs(plan: Plan) -> None:
         if shape in seen:
             continue
         seen.add(shape)
-        config = RunConfig.parse(cell.config)
+        config = parse_run(cell.config)
         try:
             memory_of(config)
         except ValueError as error:
             raise ConfigError(f"organization {shape[0]} under budget {shape[1]}: {error}") from None
-    config = RunConfig.parse(plan.cells[0].config)
+    config = parse_run(plan.cells[0].config)
     if isinstance(config.workload, TraceWorkload):
         build(config.workload, config.arrivals, config.seed)
 

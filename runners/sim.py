@@ -34,6 +34,7 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
         device=config.device,
         cap=config.admission.cap,
         max_model_tokens=config.model.max_model_tokens,
+        exact=config.exact,
     )
     if trace is not None:
         request_ids = [request.request_id for request in workload.requests]
@@ -46,7 +47,7 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
         engine=EngineFacts(
             engine="sim",
             device=config.device.name,
-            time_model=config.device.step_time.name,
+            time_model=config.device.known_step_time.name,
             data_kind="simulated",
             observed={key: engine[key] for key in ("pools", "headroom_pages")},
         ),

@@ -102,7 +102,7 @@ def _from_paper(given: Mapping[str, str]) -> tuple[list[Table], Path, Path | Non
 
 def _in_use(fitted: Fit) -> str:
     """How far the device that the paper's campaigns run on is from the fit."""
-    model = DeviceConfig.parse(read_option("device", PAPER_DEVICE)).step_time
+    model = DeviceConfig.parse(read_option("device", PAPER_DEVICE)).known_step_time
     far = [
         f"{term} {1e3 * value:g} ms ({100.0 * (value / fitted.coefficients[term] - 1.0):+.2f} %)"
         for term, value in model.model_dump(include=set(TERMS)).items()

@@ -49,13 +49,13 @@ def write_device(device: DeviceConfig, fit: Fit, path: Path, *, overwrite: bool)
 
 
 def _yaml(device: DeviceConfig, fit: Fit) -> str:
-    terms = device.step_time.model_dump(include=set(TERMS))
+    terms = device.known_step_time.model_dump(include=set(TERMS))
     lines = [
         "# Fitted by `python -m analysis calibrate`.",
         f"name: {device.name}",
         f"description: {json.dumps(device.description, ensure_ascii=False)}",
         "step_time:",
-        f"  name: {device.step_time.name}",
+        f"  name: {device.known_step_time.name}",
         *(f"  {term}: {terms[term]:.{DIGITS}f}{_precision(fit, term)}" for term in TERMS),
         f"source: {json.dumps(device.source, ensure_ascii=False)}",
     ]

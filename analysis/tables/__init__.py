@@ -28,6 +28,7 @@ from analysis.tables import (
     g7,
     headroom_effects,
     isolation_pilot,
+    labs,
     live_separation,
     no_sharing_index,
     original5,
@@ -80,6 +81,11 @@ def always(table: Callable[[], Table]) -> Callable[[Adoption], Table]:
 def computed(table: Callable[[], Table]) -> Entry:
     """Tables that need neither runs nor published inputs."""
     return Entry(from_ledgers=lambda ledgers: table(), from_paper=always(table))
+
+
+def counted(table: Callable[[], Table]) -> Entry:
+    """Tables of experiments that are not the paper's and need no run."""
+    return Entry(from_ledgers=lambda ledgers: table(), lacks="any such experiment")
 
 
 TABLES: dict[str, Entry] = {
@@ -189,6 +195,11 @@ TABLES: dict[str, Entry] = {
     "live-separation": Entry(
         from_ledgers=live_separation.from_ledgers, lacks="throughput and latencies of its cells"
     ),
+    "branching-samples": counted(labs.branching_samples),
+    "branching-beams": counted(labs.branching_beams),
+    "speculation-passes": counted(labs.speculation_passes),
+    "speculation-scratch": counted(labs.speculation_scratch),
+    "cachelab": counted(labs.cachelab),
 }
 
 

@@ -130,7 +130,7 @@ def b3() -> Table:
         d0 = create(_parsed_organization("d0"), model)
         assert isinstance(d0, D0)
         amounts = {
-            "attention": (model.d0_attention_fraction, "conf/model"),
+            "attention": (float(d0.attention_fraction), "conf/model"),
             "recurrent": (float(1 - d0.attention_fraction), "1 less attention's share"),
             "attention_page": (d0.unit_bytes, "block x KV of a token"),
             "recurrent_page": (d0.geometry.composite_bytes, "SSM and convolution state"),

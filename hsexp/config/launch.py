@@ -22,6 +22,7 @@ from hsexp.config.schema import (
     OrganizationConfig,
     PinningConfig,
     RetentionConfig,
+    ScaleConfig,
     SchedulerConfig,
     Seed,
     ServingCampaign,
@@ -71,6 +72,8 @@ class Launch(Config):
     device: DeviceConfig
     scheduler: SchedulerConfig
     engine: EngineConfig
+    scale: ScaleConfig | None
+    """Another size of the campaign; null is the paper's."""
     workload: dict[str, Any]
     """Checked when the axes have filled it."""
     arrivals: dict[str, Any]

@@ -5,11 +5,12 @@ which are refused. Nothing here knows Hydra: `hsexp.config.load` turns a compose
 into these classes in one place.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from hsexp.config.base import Config
+from hsexp.config.base import Config, ConfigError
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 OpenFraction = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -40,10 +41,18 @@ class ModelConfig(Config):
     """Taps of the causal convolution; its state keeps `conv_width - 1` of them."""
     dtype_bytes: Literal[2, 4]
     """Bytes of one state element (2 for BF16)."""
+    ssm_dtype_bytes: Annotated[
+        Literal[2, 4] | None, Field(exclude_if=lambda value: value is None)
+    ] = None
+    """Bytes of one recurrent state element where they differ from `dtype_bytes`."""
     max_model_tokens: PositiveInt
     """Longest prompt plus output that is served."""
-    d0_attention_fraction: Annotated[float, Field(gt=0.0, lt=1.0)]
-    """Attention's share of the budget in D0's static split (Table B-3)."""
+    d0_attention_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None
+    """Attention's share of the budget in D0's static split (Table B-3); null where no split was
+    screened for the model, and D0 must then be given one."""
+    checkpoint: str | None = Field(default=None, exclude=True)
+    """Weights that a real engine loads: a folder or a name on the Hugging Face hub; null makes
+    small ones of this shape from a seed. A simulation has none, so its cells do not name them."""
 
     @model_validator(mode="after")
     def _layers_divide(self) -> "ModelConfig":
@@ -58,6 +67,10 @@ class ModelConfig(Config):
     def conv_channels(self) -> int:
         """Channels of the causal convolution: the inner width, and B and C of every group."""
         return self.ssm_heads * self.ssm_head_dim + 2 * self.ssm_groups * self.d_state
+
+    @property
+    def ssm_element_bytes(self) -> int:
+        return self.ssm_dtype_bytes or self.dtype_bytes
 
     @property
     def composites_per_checkpoint(self) -> int:
@@ -159,6 +172,11 @@ class AdmissionConfig(Config):
     """Most running requests."""
 
 
+DemandKeys = Annotated[PositiveInt | None, Field(exclude_if=lambda value: value is None)]
+"""Keys whose requesters are remembered, those asked for longest ago being forgotten first; null
+remembers all of them, for ever."""
+
+
 class RetentionConfig(Config):
     """Producer-side checkpoint lifetime (Section 4.5, Q8)."""
 
@@ -166,6 +184,7 @@ class RetentionConfig(Config):
     requesters: PositiveInt | None
     """Distinct requests that must have asked for a checkpoint before its holder keeps it while
     running; null releases every superseded checkpoint."""
+    demand_keys: DemandKeys = None
 
 
 class PinningConfig(Config):
@@ -176,6 +195,7 @@ class PinningConfig(Config):
     """Distinct-requester threshold K of the rightmost boundary; null is Roff."""
     protected_fraction: Fraction
     """Most blocks of the recurrent pool that pins may hold."""
+    demand_keys: DemandKeys = None
 
 
 class IsolationConfig(Config):
@@ -292,20 +312,83 @@ class StepTimeModel(Config):
     prefill_token_s: Annotated[float, Field(ge=0.0)]
 
 
+class HardwareConfig(Config):
+    """What a real engine is told of the device it runs on."""
+
+    platform: Literal["cuda", "cpu"]
+    threads: PositiveInt | None
+    """Threads of the engine's kernels; null leaves them to the engine."""
+    eager: bool
+    """Run every step as it comes; false lets the engine compile and replay graphs."""
+
+
 class DeviceConfig(Config):
     """A device: what a step costs there, and where that is known from."""
 
     name: Name
     description: str
-    step_time: StepTimeModel
+    step_time: StepTimeModel | None
+    """Null where no run has been fitted yet: such a device cannot be simulated."""
     source: str
     """Where the coefficients come from."""
+    hardware: HardwareConfig | None = Field(default=None, exclude=True)
+    """Null for a device that is only simulated. A simulation does not read it, so its cells do not
+    name it."""
+
+    @property
+    def known_step_time(self) -> StepTimeModel:
+        """What a simulation needs.
+
+        Raises:
+            ConfigError: the device was never fitted.
+        """
+        if self.step_time is None:
+            raise ConfigError(
+                f"device.step_time is required to simulate, got null for device {self.name}: "
+                "`python -m analysis calibrate` fits one to recorded steps"
+            )
+        return self.step_time
 
 
-class EngineConfig(Config):
-    """Which engine runs the cells."""
+class _Engine(Config):
+    exact: bool
+    """Continue with the bits of an isolated recomputation, whatever else runs: canonical chunks,
+    and on real vLLM every request alone in the model (docs/continuation.md)."""
 
-    name: Literal["sim", "vllm", "auto"]
+
+class SimEngine(_Engine):
+    """The discrete-event engine: the same memory code under a step-time model."""
+
+    name: Literal["sim"]
+
+
+class LimitsConfig(Config):
+    """When a real run is given up. They change no number of a run that ends in time."""
+
+    boot_s: PositiveFloat
+    """From the start of the server to its readiness."""
+    stall_s: PositiveFloat
+    """Longest time without a token while a request is outstanding."""
+    shutdown_s: PositiveFloat
+    """From the request to end until the process group is killed."""
+    port_tries: PositiveInt
+    """Free ports that are tried, one after the other, where another program was faster."""
+
+
+class VllmEngine(_Engine):
+    """Real vLLM with the plugin; `auto` takes it where a GPU and vllm are present."""
+
+    name: Literal["vllm", "auto"]
+    transport: Literal["http", "inproc"]
+    """http: a server process and streamed completions; inproc: an engine process fed directly."""
+    num_warmup_requests: Annotated[int, Field(ge=0)]
+    """Sent one after the other before the run; the prefix cache is emptied behind them."""
+    max_retries: Annotated[int, Field(ge=0)]
+    """Connections that one request may lose before the run fails."""
+    limits: LimitsConfig
+
+
+EngineConfig = Annotated[SimEngine | VllmEngine, Field(discriminator="name")]
 
 
 # -- campaign ------------------------------------------------------------------------------------
@@ -337,6 +420,8 @@ class Block(Config):
     separate: bool | None = None
     """Whether this block's steps keep prefill and decode apart; null takes what the launch's
     scheduler says."""
+    exact: bool | None = None
+    """Whether this block's requests continue exactly; null takes what the launch's engine says."""
 
     organization: tuple[Name, ...]
     budget: tuple[Name, ...]
@@ -471,6 +556,23 @@ class EngineCampaign(Config):
     """Runs that the paper states; null where it does not."""
 
 
+class ScaleConfig(Config):
+    """Another size of the campaigns, for a small model on a slow device.
+
+    The laws and the memory a request needs, in pages, stay those of the paper.
+    """
+
+    name: Name
+    budget_factor: PositiveFloat
+    """Times the bytes of every named budget."""
+    workload: dict[Name, Any]
+    """Fields of every workload law that have other values at this scale."""
+    organization: dict[Name, dict[Name, Any]]
+    """Fields of an organization that have other values, by its name."""
+    campaigns: dict[Name, Annotated[dict[Name, Block], Field(min_length=1)]]
+    """Blocks that a campaign has at this scale, by its name."""
+
+
 class CollectionCampaign(Config):
     """Several campaigns, one after the other, each with its own ledger."""
 
@@ -483,8 +585,85 @@ class CollectionCampaign(Config):
     """Comparison page that ends it (`python -m analysis compare=NAME`)."""
 
 
+class BranchingCampaign(Config):
+    """Forks and beams on the memory core alone: copies, pages and tokens of several ways."""
+
+    kind: Literal["branching"]
+    name: Name
+    title: str
+    section: str
+    organizations: Annotated[tuple[Name, ...], Field(min_length=1)]
+    budget: Name
+    """Wide enough for the way that copies everything."""
+    prefix_tokens: PositiveInt
+    """The prompt up to a checkpoint boundary of every organization."""
+    tail_tokens: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+    """What the prompt has behind it."""
+    branches: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1)]
+    """Samples of one prompt."""
+    output_tokens: PositiveInt
+    """Of each sample."""
+    beam_tail_tokens: Annotated[int, Field(ge=0)]
+    """Tail of the prompt that beams are searched over."""
+    beam_widths: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1)]
+    beam_steps: PositiveInt
+    """Tokens that a beam search generates."""
+    seed: Seed
+    """Draws which beams go on."""
+
+
+class SpeculationCampaign(Config):
+    """Draft-and-verify with known drafters, over the memory core alone."""
+
+    kind: Literal["speculation"]
+    name: Name
+    title: str
+    section: str
+    organizations: Annotated[tuple[Name, ...], Field(min_length=1)]
+    budget: Name
+    prompt_tokens: PositiveInt
+    acceptances: Annotated[tuple[Fraction, ...], Field(min_length=1)]
+    """Probability that a draft is accepted."""
+    drafts: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+    """Draft tokens of a pass."""
+    passes: PositiveInt
+    """Of each drafter."""
+    vocabulary: Annotated[int, Field(ge=3)]
+    """Tokens of the models."""
+    seed: Seed
+
+
+class CacheLabCampaign(Config):
+    """A cyclic working set against caches of several capacities."""
+
+    kind: Literal["cachelab"]
+    name: Name
+    title: str
+    section: str
+    capacities: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+    """Entries that fit."""
+    strides: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+    """Request i asks for identity stride * i mod identities."""
+    identities: PositiveInt
+    times_s: Annotated[tuple[Annotated[float, Field(ge=0.0)], ...], Field(min_length=1)]
+    """When the cache is looked at."""
+    first_requests: PositiveInt
+    """That have come at the start."""
+    rate_per_s: PositiveFloat
+    """Of those that follow."""
+    max_requests: PositiveInt
+    """Most that come at all."""
+
+
 CampaignConfig = Annotated[
-    ServingCampaign | CapacityCampaign | FixedWorkCampaign | EngineCampaign | CollectionCampaign,
+    ServingCampaign
+    | CapacityCampaign
+    | FixedWorkCampaign
+    | BranchingCampaign
+    | SpeculationCampaign
+    | CacheLabCampaign
+    | EngineCampaign
+    | CollectionCampaign,
     Field(discriminator="kind"),
 ]
 
@@ -510,4 +689,27 @@ class RunConfig(Config):
     scheduler: SchedulerConfig
     device: DeviceConfig
     engine: Literal["sim", "vllm"]
+    exact: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
+    """Canonical chunks; left out of the names of cells that have none."""
     seed: Seed
+
+
+class VllmRunConfig(RunConfig):
+    """A run on real vLLM: also what serves it. Its device has no step-time model: it measures."""
+
+    engine: Literal["vllm"]
+    hardware: HardwareConfig
+    checkpoint: str | None
+    """Null: seeded weights."""
+    transport: Literal["http", "inproc"]
+    num_warmup_requests: Annotated[int, Field(ge=0)]
+    max_retries: Annotated[int, Field(ge=0)]
+
+
+def parse_run(data: Mapping[str, Any]) -> RunConfig:
+    """A cell's configuration, by its engine.
+
+    Raises:
+        ConfigError: names the field and the value.
+    """
+    return (VllmRunConfig if data["engine"] == "vllm" else RunConfig).parse(data)

@@ -1,13 +1,15 @@
 """From an organization's pool plan to vLLM's KV-cache configuration: groups, pages, tensors."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import torch
 from vllm.config import VllmConfig
+from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
 from vllm.v1.kv_cache_interface import (
+    AttentionSpec,
     FullAttentionSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
@@ -18,13 +20,59 @@ from vllm.v1.kv_cache_interface import (
 from hsexp.config.base import ConfigError
 from hsexp.engine.paged import PagedLayout
 from hsexp.engine.settings import KEY, EngineSettings
+from hsexp.engine.targets import PatchError
 from hsexp.geometry import StateGeometry
 from hsexp.memory.organizations.base import PoolPlan
 
 
+@dataclass
+class PlannedCacheConfig(KVCacheConfig):
+    """vLLM's KV-cache configuration, and the settings that it was planned from, budget included.
+
+    Workers get it with their pages: one that did not come from here is not served as ours.
+    """
+
+    settings: EngineSettings
+
+
+def plan_pools(
+    vllm_config: VllmConfig,
+    specs: Sequence[Mapping[str, Any]],
+    available_bytes: Sequence[int],
+) -> list[PlannedCacheConfig]:
+    """The pools of every worker. A budget that was left open becomes what the tightest one has.
+
+    The engine core keeps the settled budget in its own configuration.
+
+    Args:
+        specs: KV-cache specs by layer, one mapping a worker.
+        available_bytes: what each worker has for state.
+
+    Raises:
+        ConfigError: the model's layers are not what the settings say, memory is short, or a
+            request of max_model_len tokens would never fit.
+    """
+    settings = settings_of(vllm_config)
+    assert settings is not None
+    if settings.budget_bytes is None:
+        settings = settings.within(min(available_bytes))
+        vllm_config.additional_config |= settings.additional_config()
+    max_tokens = vllm_config.model_config.max_model_len
+    reason = settings.memory().never_fits(max_tokens - 1)
+    if reason is not None:
+        raise ConfigError(
+            f"max_model_len {max_tokens}: such a request {reason}; "
+            f"budget_bytes is {settings.budget_bytes} a layer"
+        )
+    return [
+        kv_cache_config(settings, layers, free)
+        for layers, free in zip(specs, available_bytes, strict=True)
+    ]
+
+
 def kv_cache_config(
     settings: EngineSettings, specs: Mapping[str, Any], available_bytes: int
-) -> KVCacheConfig:
+) -> PlannedCacheConfig:
     """One attention and one Mamba group over tensors of exactly the planned size.
 
     Layers are paired in order: attention layer i and Mamba layer i share a tensor where the
@@ -33,17 +81,10 @@ def kv_cache_config(
     Raises:
         ConfigError: the model's layers are not what the settings say, or memory is short.
     """
-    attention = {n: spec for n, spec in specs.items() if isinstance(spec, FullAttentionSpec)}
+    attention = {n: spec for n, spec in specs.items() if isinstance(spec, AttentionSpec)}
     mamba = {n: spec for n, spec in specs.items() if isinstance(spec, MambaSpec)}
-    others = specs.keys() - attention.keys() - mamba.keys()
-    if others or not attention or len(attention) != len(mamba):
-        raise ConfigError(
-            f"the model must have as many attention as Mamba2 layers and nothing else, got "
-            f"{len(attention)} and {len(mamba)}, others: {sorted(others) or 'none'}"
-        )
-    for name, spec in [*attention.items(), *mamba.items()]:
-        _require_geometry(settings, name, spec)
-    layout, plan = settings.layout, settings.layout.plan(settings.budget_bytes)
+    _require_layers(settings, specs, attention, mamba)
+    layout, plan = settings.layout, settings.plan
     pages = [pool.page_bytes for pool in plan.pools]
     attention_spec = replace(
         next(iter(attention.values())),
@@ -58,13 +99,14 @@ def kv_cache_config(
             f"budget_bytes {settings.budget_bytes} a layer makes {needed:,} bytes for "
             f"{len(attention)} layers, and {available_bytes:,} are free"
         )
-    return KVCacheConfig(
+    return PlannedCacheConfig(
         num_blocks=max(pool.num_pages for pool in plan.pools),
         kv_cache_tensors=tensors,
         kv_cache_groups=[
             KVCacheGroupSpec(list(attention), attention_spec),
             KVCacheGroupSpec(list(mamba), mamba_spec),
         ],
+        settings=settings,
     )
 
 
@@ -73,6 +115,27 @@ def settings_of(vllm_config: VllmConfig) -> EngineSettings | None:
     if KEY not in (vllm_config.additional_config or {}):
         return None
     return EngineSettings.of(vllm_config.additional_config)
+
+
+def planned_settings(
+    vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, is_profiling: bool = False
+) -> EngineSettings | None:
+    """What a worker is to serve with the pages that it got; None is stock vLLM.
+
+    The block sizes of its configuration become the planned ones. vLLM may have enlarged them, so
+    that a page of KV would hold a whole recurrent state.
+
+    Raises:
+        PatchError: the settings are there, and the pages were not planned from them.
+    """
+    if settings_of(vllm_config) is None or is_profiling:
+        return None
+    if not isinstance(kv_cache_config, PlannedCacheConfig):
+        raise PatchError("the hsexp plugin is active in this worker and not in its engine core")
+    layout = kv_cache_config.settings.layout
+    vllm_config.cache_config.block_size = layout.block_size
+    vllm_config.cache_config.mamba_block_size = layout.checkpoint_grid
+    return kv_cache_config.settings
 
 
 def _mamba_spec(settings: EngineSettings, spec: MambaSpec, page_bytes: int) -> MambaSpec:
@@ -98,6 +161,35 @@ def _tensors(plan: PoolPlan, attention: list[str], mamba: list[str]) -> list[KVC
         for pair in pairs
         for pool, name in zip(plan.pools, pair, strict=True)
     ]
+
+
+def _require_layers(
+    settings: EngineSettings,
+    specs: Mapping[str, Any],
+    attention: Mapping[str, AttentionSpec],
+    mamba: Mapping[str, MambaSpec],
+) -> None:
+    """The loaded layers must be those that the pools are planned for."""
+    for name, spec in specs.items():
+        kind = type(spec).__name__
+        if isinstance(spec, MambaSpec):
+            if spec.mamba_type != MambaAttentionBackendEnum.MAMBA2:
+                raise ConfigError(f"layer {name} is {spec.mamba_type.name}, which is not Mamba2")
+        elif type(spec) is not FullAttentionSpec or spec.sliding_window is not None:
+            raise ConfigError(f"layer {name} has a {kind}, which is not full attention")
+    if not attention or len(attention) != len(mamba):
+        raise ConfigError(
+            f"the model must have as many attention as Mamba2 layers, got {len(attention)} and "
+            f"{len(mamba)}"
+        )
+    planned = settings.model.num_attention_layers
+    if len(attention) != planned:
+        raise ConfigError(
+            f"the model has {len(attention)} attention layers, and the pools are planned for "
+            f"{planned}"
+        )
+    for name, spec in [*attention.items(), *mamba.items()]:
+        _require_geometry(settings, name, spec)
 
 
 def _require_geometry(settings: EngineSettings, name: str, spec: Any) -> None:

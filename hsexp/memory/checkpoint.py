@@ -91,7 +91,12 @@ class StateStore(ABC):
             return
         order, pages = self.order, checkpoint.pages
         self.pool.release(pages[:1], hashed=order.hashed, plain=order.plain_representative)
-        self.pool.release(pages[1:], hashed=order.hashed, plain=order.plain_members)
+        if len(pages) > 1:
+            self.pool.release(pages[1:], hashed=order.hashed, plain=order.plain_members)
+
+    def num_slabs(self) -> int | None:
+        """Slabs that exist; None for stores without."""
+        return None
 
     def slots(self) -> tuple[int, int]:
         """Convolution slots in use, and slots of all slabs; stores without slabs have none."""

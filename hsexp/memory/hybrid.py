@@ -11,14 +11,17 @@ are usable by others from the next step on, and are withdrawn if the request is 
 cancelled within the step. Nothing here knows a clock, a configuration framework or an engine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from hsexp.config.schema import ReleaseOrder
 from hsexp.memory.admission import HeadroomAdmission
+from hsexp.memory.branching import Branching
 from hsexp.memory.checkpoint import Checkpoint, StateStore
+from hsexp.memory.copies import Copy
+from hsexp.memory.drafting import Drafting
 from hsexp.memory.index import CacheIndex
 from hsexp.memory.lifetime import ReleaseSuperseded
 from hsexp.memory.observer import LossCause, Observer
@@ -60,6 +63,8 @@ class HybridMemory:
         lifetime: ReleaseSuperseded,
         pinning: NoPinning,
         observer: Observer | None = None,
+        max_leaves: int = 0,
+        max_drafts: int = 0,
     ) -> None:
         self.attention_pool = attention_pool
         self.states = states
@@ -77,13 +82,14 @@ class HybridMemory:
         self.block_index: CacheIndex[int] = CacheIndex()
         self.checkpoint_index: CacheIndex[Checkpoint] = CacheIndex()
         self.sequences: dict[int | str, SequenceMemory] = {}
+        self.branching = Branching(self, max_leaves=max_leaves)
+        self._sharers = self.branching.sharers
+        self.drafting = Drafting(self, max_drafts=max_drafts)
         self.counters = MemoryCounters()
         self.step = 0
         """Number of the step that is being scheduled; the scheduler advances it."""
         self.supply = 0
-        """Grows whenever pages are freed or prompt content is published. While it stands still an
-        admission that was refused stays refused, as long as outputs are private and its hit is
-        not lost."""
+        """Grows whenever pages are freed or a checkpoint is published (see `StandingRefusal`)."""
         self._blocks_ahead: set[int] = set()
         """Attention pages that step `_ahead_step` publishes before it computes them."""
         self._ahead_step = -1
@@ -111,7 +117,7 @@ class HybridMemory:
         grid = self.checkpoint_grid
         checkpoints = self.checkpoint_index.oldest
         index = (num_tokens - 1) // grid
-        checkpoint_keys = keys.checkpoints
+        checkpoint_keys, gap = keys.checkpoints, None
         while index > 0:
             checkpoint = checkpoints.get(checkpoint_keys[index - 1])
             if checkpoint is not None:
@@ -124,15 +130,20 @@ class HybridMemory:
                         tokens=tokens,
                         blocks=blocks,  # type: ignore[arg-type]  # None was excluded
                         checkpoint=checkpoint,
-                        ready=checkpoint.published_step < self.step
-                        and (
-                            self._ahead_step != self.step or self._blocks_ahead.isdisjoint(blocks)
-                        ),
+                        ready=checkpoint.published_step < self.step and self.are_computed(blocks),
+                        gap=gap,
                     )
+                missing = blocks.index(None)
+                if gap is None:
+                    gap = block_keys[missing]
                 # Go on at the deepest boundary that the attention prefix reaches.
-                index = blocks.index(None) * self.block_size // grid + 1
+                index = missing * self.block_size // grid + 1
             index -= 1
-        return MISS
+        return MISS if gap is None else Hit(tokens=0, gap=gap)
+
+    def are_computed(self, blocks: Iterable[int | None]) -> bool:
+        """Whether none of these pages is published ahead of the step that is being scheduled."""
+        return self._ahead_step != self.step or self._blocks_ahead.isdisjoint(blocks)
 
     def depths(self, keys: PrefixKeys, num_tokens: int) -> Depths:
         """Amax, Rmax and Jadopt of a lookup, for observers and traces."""
@@ -154,19 +165,25 @@ class HybridMemory:
             joint=self._deepest_joint(keys, num_tokens).tokens,
         )
 
-    def admission_need(self, hit: Hit, num_tokens: int) -> list[int]:
+    def admission_need(self, hit: Hit, num_tokens: int, *, with_drafts: bool = True) -> list[int]:
         """Pages per pool that admitting `num_tokens` with this hit counts (rule 9).
 
-        All missing blocks of the full prompt, the hit's unreferenced pages, and the request's
-        own states.
+        All missing blocks of the full prompt, the hit's unreferenced pages, the request's own
+        states, what running branches have yet to copy, and room for drafts where there are any.
         """
+        max_drafts = self.drafting.max_drafts if with_drafts else 0
         need = [0] * len(self.pools)
         need[self._attention] += (
-            -(-num_tokens // self.block_size)
-            - len(hit.blocks)
+            -(-(num_tokens + max_drafts) // self.block_size)
+            - hit.tokens // self.block_size
             + self.attention_pool.count_unreferenced(hit.blocks)
         )
-        need[self._recurrent] += self.states.pages_needed(self.num_admission_states)
+        num_states = self.num_admission_states + (max_drafts > 0)
+        if self._sharers:
+            owed_blocks, owed_states = self.branching.owed()
+            need[self._attention] += owed_blocks
+            num_states += owed_states
+        need[self._recurrent] += self.states.pages_needed(num_states)
         if hit.checkpoint is not None:
             need[self._recurrent] += self.states.pages_to_hold(hit.checkpoint)
         return need
@@ -174,10 +191,12 @@ class HybridMemory:
     def refusal(
         self, sequence: SequenceMemory, hit: Hit, num_tokens: int, *, nothing_runs: bool
     ) -> Refusal | None:
-        """None if the request may be admitted now. Nothing moves either way."""
-        refusal = self.admission.refusal(
-            self.admission_need(hit, num_tokens), nothing_runs=nothing_runs
-        )
+        """None if the request may be admitted now. Nothing moves either way.
+
+        Drafts are optional: a request that would run alone comes in without room for them.
+        """
+        need = self.admission_need(hit, num_tokens, with_drafts=not nothing_runs)
+        refusal = self.admission.refusal(need, nothing_runs=nothing_runs)
         if refusal is not None:
             self.counters.refusals += 1
             if self.observer is not None:
@@ -192,12 +211,15 @@ class HybridMemory:
             self.attention_pool.hold(hit.blocks)
             self.states.hold(hit.checkpoint)
             sequence.blocks = list(hit.blocks)
-            sequence.num_published_blocks = len(hit.blocks)
+            sequence.num_published_blocks = hit.tokens // self.block_size
             sequence.state = hit.checkpoint
-            sequence.state_index = hit.tokens // self.checkpoint_grid - 1
-            self.pinning.on_adopt(
-                sequence.request_id, sequence.keys.checkpoints[sequence.state_index]
-            )
+            sequence.state_index = (hit.tokens - 1) // self.checkpoint_grid
+            if hit.tokens % self.checkpoint_grid:
+                self.branching.share(sequence, hit.tokens)
+            else:
+                self.pinning.on_adopt(
+                    sequence.request_id, sequence.keys.checkpoints[sequence.state_index]
+                )
         self.unpin(sequence.request_id)
         num_boundaries = (sequence.num_prompt_tokens - 1) // self.checkpoint_grid
         self.lifetime.on_admission(sequence.request_id, sequence.keys.checkpoints[:num_boundaries])
@@ -227,6 +249,16 @@ class HybridMemory:
                 )
         return None
 
+    # -- branches ----------------------------------------------------------------------------
+
+    def fork(self, parent: SequenceMemory, child: SequenceMemory, num_tokens: int) -> None:
+        """Start `child` from the `num_tokens` that `parent` has computed (`Branching.fork`)."""
+        self.branching.fork(parent, child, num_tokens)
+
+    def take_copies(self) -> list[Copy]:
+        """Copies to be done before the step that was scheduled (`Copies.take`)."""
+        return self.branching.copies.take()
+
     # -- growth and publication --------------------------------------------------------------
 
     def extend(self, sequence: SequenceMemory, computed: int, end: int) -> bool:
@@ -235,14 +267,23 @@ class HybridMemory:
         False means that there is not enough room: the superseded state is gone (the failure
         test comes after that release), nothing else has moved.
         """
+        if end <= sequence.quiet_end:  # most decode steps
+            return True
         if sequence.superseded is not None:
             self._give_up_superseded(sequence)
-        self._publish_computed(sequence, computed)
-        new_blocks = -(-end // self.block_size) - len(sequence.blocks)
-        state_index = (end - 1) // self.checkpoint_grid
+        block_size, grid = self.block_size, self.checkpoint_grid
+        if computed // block_size > sequence.num_published_blocks:
+            self._publish_blocks(sequence, computed // block_size)
+        self._publish_boundary(sequence, computed)
+        new_blocks = -(-end // block_size) - len(sequence.blocks)
+        state_index = (end - 1) // grid
         new_state = state_index > sequence.state_index
+        if self._sharers and not self.branching.own(
+            sequence, computed, new_blocks=max(new_blocks, 0), new_state=new_state
+        ):
+            return False
         if new_blocks > 0 or new_state:
-            if not self._has_room(new_blocks, new_state):
+            if not self.has_room(new_blocks, new_state):
                 return False
             if new_blocks > 0:
                 sequence.blocks += self.attention_pool.take(new_blocks)
@@ -252,26 +293,34 @@ class HybridMemory:
                 sequence.state_index = state_index
             if self.observer is not None:
                 self.observer.on_allocate(sequence, max(new_blocks, 0), int(new_state))
-        self._publish_ahead(sequence, end)
-        if end % self.checkpoint_grid == 0:
-            self._publish_state(sequence, end)
+        num_full, offset = divmod(end, block_size)
+        if num_full > sequence.num_published_blocks:
+            self._publish_ahead(sequence, num_full)
+        if end % grid == 0:
+            self.publish_state(sequence, sequence.state, end, step=self.step)
+        # Nothing is due before the block that was begun is full: a boundary is the end of one.
+        quiet = (
+            offset > 0 and sequence.superseded is None and sequence.num_published_blocks >= num_full
+        )
+        sequence.quiet_end = end - offset + block_size - 1 if quiet else 0
         return True
 
-    def _publish_computed(self, sequence: SequenceMemory, num_tokens: int) -> None:
+    def publish_computed(self, sequence: SequenceMemory, num_tokens: int) -> None:
+        """Give the full blocks of what was computed their keys."""
         num_full = num_tokens // self.block_size
         if num_full > sequence.num_published_blocks:
             self._publish_blocks(sequence, num_full)
 
-    def _publish_ahead(self, sequence: SequenceMemory, end: int) -> None:
+    def _publish_ahead(self, sequence: SequenceMemory, num_full: int) -> None:
         """Publish the blocks that the coming step completes."""
         if self._ahead_step != self.step:
             self._ahead_step = self.step
             self._blocks_ahead.clear()
-        start = sequence.num_published_blocks
-        self._publish_computed(sequence, end)
-        self._blocks_ahead.update(sequence.blocks[start : sequence.num_published_blocks])
+        self._blocks_ahead.update(sequence.blocks[sequence.num_published_blocks : num_full])
+        self._publish_blocks(sequence, num_full)
 
-    def _has_room(self, new_blocks: int, new_state: bool) -> bool:
+    def has_room(self, new_blocks: int, new_state: bool) -> bool:
+        """Whether blocks and a state can be taken together."""
         states = self.states.pages_needed(1) if new_state else 0
         if self._attention == self._recurrent:
             return new_blocks + states <= len(self.attention_pool.queue)
@@ -284,6 +333,9 @@ class HybridMemory:
         oldest, add = self.block_index.oldest, self.block_index.add
         entries = self.attention_pool.entries
         keys = sequence.keys.attention[start:num_full]
+        # An asynchronous engine schedules a step before it knows the last token of the one before.
+        # A block without a key for that reason follows when it has one.
+        num_full = start + len(keys)
         for page, key in zip(sequence.blocks[start:num_full], keys, strict=True):
             entries[page] = key
             if key in oldest:
@@ -291,20 +343,31 @@ class HybridMemory:
             else:
                 oldest[key] = page
         sequence.num_published_blocks = num_full
-        if start * self.block_size < sequence.num_prompt_tokens:
-            self.supply += 1
         if self.observer is not None:
             for block, key in enumerate(keys, start + 1):
                 self.observer.on_publish(sequence, "attention", key, block * self.block_size)
 
-    def _publish_state(self, sequence: SequenceMemory, end: int) -> None:
-        checkpoint = sequence.state
-        assert checkpoint is not None
-        if checkpoint.key is not None:
+    def _publish_boundary(self, sequence: SequenceMemory, computed: int) -> None:
+        """Publish the state of an earlier step whose key was not known when it was scheduled."""
+        boundary, offset = divmod(computed, self.checkpoint_grid)
+        if offset or not boundary:
             return
-        key = sequence.keys.checkpoints[sequence.state_index]
+        states = {boundary - 1: sequence.state, boundary: sequence.superseded}
+        checkpoint = states.get(sequence.state_index)
+        if checkpoint is not None and checkpoint.key is None:
+            self.publish_state(sequence, checkpoint, computed, step=self.step - 1)
+
+    def publish_state(
+        self, sequence: SequenceMemory, checkpoint: Checkpoint | None, end: int, *, step: int
+    ) -> None:
+        """Publish the state that `step` leaves at boundary `end`, if its key is known by now."""
+        assert checkpoint is not None
+        index = end // self.checkpoint_grid - 1
+        if checkpoint.key is not None or index >= len(sequence.keys.checkpoints):
+            return
+        key = sequence.keys.checkpoints[index]
         checkpoint.tokens = end
-        checkpoint.published_step = self.step
+        checkpoint.published_step = step
         self.states.publish(checkpoint, key)
         self.checkpoint_index.add(key, checkpoint)
         self.counters.published_checkpoints += 1
@@ -314,13 +377,21 @@ class HybridMemory:
 
     # -- release -----------------------------------------------------------------------------
 
-    def release(self, sequence: SequenceMemory, computed: int) -> None:
+    def release(
+        self, sequence: SequenceMemory, computed: int, *, leaf: Hashable | None = None
+    ) -> None:
         """The request finished or was cancelled after `computed` tokens: drop its references.
 
         What was published beyond them will not be computed and is withdrawn.
+
+        Args:
+            leaf: names the computed tokens: keep them as a restart point (`Branching.keep_leaf`).
         """
         self._withdraw(sequence, computed)
-        self._publish_computed(sequence, computed)
+        self.publish_computed(sequence, computed)
+        self._publish_boundary(sequence, computed)
+        if leaf is not None:
+            self.branching.keep_leaf(sequence, computed, leaf)
         self._release(sequence)
         self.unpin(sequence.request_id)
         if self.observer is not None:
@@ -333,7 +404,8 @@ class HybridMemory:
         not be computed and is withdrawn.
         """
         self._withdraw(sequence, computed)
-        self._publish_computed(sequence, computed)
+        self.publish_computed(sequence, computed)
+        self._publish_boundary(sequence, computed)
         self._pin_rightmost(sequence, computed)
         self._release(sequence)
         self.counters.preemptions += 1
@@ -376,7 +448,7 @@ class HybridMemory:
             for page in pool.queue:
                 entry = pool.entries[page]
                 if entry is not None:
-                    self._lose(pool, page, entry, cause="reset")
+                    self.lose(pool, page, entry, cause="reset")
         return num_entries - len(self.block_index) - len(self.checkpoint_index)
 
     def _give_up_superseded(self, sequence: SequenceMemory) -> None:
@@ -400,14 +472,15 @@ class HybridMemory:
         self.attention_pool.release(
             reversed(sequence.blocks), hashed=order.hashed, plain=order.plain_attention
         )
-        for checkpoint in (sequence.state, sequence.superseded, *reversed(sequence.retained)):
-            if checkpoint is not None:
-                self.states.release(checkpoint)
+        for checkpoint in sequence.states:
+            self.states.release(checkpoint)
         sequence.blocks = []
         sequence.num_published_blocks = 0
-        sequence.state = sequence.superseded = None
+        sequence.state = sequence.superseded = sequence.scratch = None
         sequence.state_index = -1
         sequence.retained = []
+        sequence.quiet_end = 0
+        self.branching.on_released(sequence)
         self.supply += 1
 
     def _withdraw(self, sequence: SequenceMemory, computed: int) -> None:
@@ -416,6 +489,8 @@ class HybridMemory:
         entries = self.attention_pool.entries
         for page in sequence.blocks[start : sequence.num_published_blocks]:
             key = entries[page]
+            if key is None or self.attention_pool.refs[page] > 1:
+                continue  # a branch goes on from it, so it is computed
             entries[page] = None
             self.block_index.remove(key, page)
             self.counters.lost_blocks += 1
@@ -423,8 +498,13 @@ class HybridMemory:
                 self.observer.on_lose("attention", key, "withdrawn")
         sequence.num_published_blocks = min(start, sequence.num_published_blocks)
         checkpoint = sequence.state
-        if checkpoint is not None and checkpoint.key is not None and checkpoint.tokens > computed:
-            self._lose_checkpoint(checkpoint, cause="withdrawn")
+        if (
+            checkpoint is not None
+            and checkpoint.key is not None
+            and checkpoint.tokens > computed
+            and checkpoint.refs == 1
+        ):
+            self.lose_checkpoint(checkpoint, cause="withdrawn")
 
     def _pin_rightmost(self, sequence: SequenceMemory, computed: int) -> None:
         """Ask for a pin on the deepest resident checkpoint of the request's own history."""
@@ -443,28 +523,33 @@ class HybridMemory:
 
     def _on_reassign(self, pool: PagePool, pages: list[int]) -> None:
         """Queued pages get a new owner: what they cached is lost first."""
-        entries, remove_block, lost_blocks = pool.entries, self.block_index.remove, 0
+        entries, lost_blocks = pool.entries, 0
+        oldest, duplicates = self.block_index.oldest, self.block_index.duplicates
         for page in pages:
             entry = entries[page]
             if entry is None:
                 continue
             if type(entry) is Checkpoint:
-                self._lose_checkpoint(entry, cause="reassigned")
+                self.lose_checkpoint(entry, cause="reassigned")
             elif type(entry) is Slab:
                 self.counters.reclaimed_slabs += 1
                 for checkpoint in list(entry.checkpoints()):
-                    self._lose_checkpoint(checkpoint, cause="slab")
+                    self.lose_checkpoint(checkpoint, cause="slab")
             else:
                 entries[page] = None
-                remove_block(entry, page)
+                if entry in duplicates:
+                    self.block_index.remove(entry, page)
+                else:
+                    del oldest[entry]
                 lost_blocks += 1
                 if self.observer is not None:
                     self.observer.on_lose("attention", entry, "reassigned")
         self.counters.lost_blocks += lost_blocks
 
-    def _lose(self, pool: PagePool, page: int, entry: Any, *, cause: LossCause) -> None:
+    def lose(self, pool: PagePool, page: int, entry: Any, *, cause: LossCause) -> None:
+        """Take the key away from what a page caches."""
         if type(entry) is Checkpoint:
-            self._lose_checkpoint(entry, cause=cause)
+            self.lose_checkpoint(entry, cause=cause)
         elif type(entry) is not Slab:  # a slab goes with its last checkpoint
             self.block_index.remove(entry, page)
             pool.entries[page] = None
@@ -472,10 +557,11 @@ class HybridMemory:
             if self.observer is not None:
                 self.observer.on_lose("attention", entry, cause)
 
-    def _lose_checkpoint(self, checkpoint: Checkpoint, *, cause: LossCause) -> None:
+    def lose_checkpoint(self, checkpoint: Checkpoint, *, cause: LossCause) -> None:
+        """Take a checkpoint's key away; who holds it keeps its pages."""
         key = checkpoint.key
         assert key is not None
-        assert checkpoint.refs == 0 or cause == "withdrawn"
+        assert checkpoint.refs == 0 or cause in ("withdrawn", "leaf")
         self.checkpoint_index.remove(key, checkpoint)
         self.states.forget(checkpoint)
         self.counters.lost_checkpoints += 1
@@ -509,17 +595,17 @@ class HybridMemory:
         block_refs = [0] * self.attention_pool.spec.num_pages
         state_refs: dict[int, int] = {}
         held: dict[int, Checkpoint] = {}
-        holders = [
-            (sequence.state, sequence.superseded, *sequence.retained)
-            for sequence in self.sequences.values()
-        ]
+        holders = [sequence.states for sequence in self.sequences.values()]
         for sequence in self.sequences.values():
+            self._check_quiet(sequence)
             for page in sequence.blocks:
                 block_refs[page] += 1
+        for page in self.branching.copies.held_pages():
+            block_refs[page] += 1
+        holders.append(tuple(self.branching.copies.held_states()))
         for checkpoint in (*sum(holders, ()), *self.pinning.pins().values()):
-            if checkpoint is not None:
-                held[id(checkpoint)] = checkpoint
-                state_refs[id(checkpoint)] = state_refs.get(id(checkpoint), 0) + 1
+            held[id(checkpoint)] = checkpoint
+            state_refs[id(checkpoint)] = state_refs.get(id(checkpoint), 0) + 1
         page_owner: dict[tuple[int, int], Any] = {}
         for checkpoint in held.values():
             assert checkpoint.refs == state_refs[id(checkpoint)]
@@ -538,6 +624,16 @@ class HybridMemory:
                 assert self.attention_pool.refs[page] == count
                 assert (self._attention, page) not in page_owner
         self._check_entries()
+        self.branching.check_integrity()
+
+    def _check_quiet(self, sequence: SequenceMemory) -> None:
+        """Until `quiet_end` there is no block or state to take, to publish or to give up."""
+        assert sequence.quiet_end == 0 or (
+            sequence.superseded is None
+            and sequence.quiet_end <= len(sequence.blocks) * self.block_size
+            and sequence.quiet_end < (sequence.num_published_blocks + 1) * self.block_size
+            and sequence.quiet_end < (sequence.state_index + 1) * self.checkpoint_grid
+        )
 
     def _check_entries(self) -> None:
         """Every entry that a page names is in an index; every reference has an owner."""
@@ -550,12 +646,12 @@ class HybridMemory:
                 elif entry is not None and type(entry) is not Slab:
                     assert (entry, page) in blocks
         references = sum(len(sequence.blocks) for sequence in self.sequences.values())
+        references += len(list(self.branching.copies.held_pages()))
         states = {
-            id(state): state
-            for sequence in self.sequences.values()
-            for state in (sequence.state, sequence.superseded, *sequence.retained)
-            if state is not None
-        } | {id(state): state for state in self.pinning.pins().values()}
+            id(state): state for sequence in self.sequences.values() for state in sequence.states
+        }
+        states |= {id(state): state for state in self.pinning.pins().values()}
+        states |= {id(state): state for state in self.branching.copies.held_states()}
         references += sum(len(state.pages) for state in states.values())
         slabs = {state.slab.page for state in states.values() if state.slab is not None}
         assert references + len(slabs) == sum(sum(pool.refs) for pool in self.pools)

@@ -20,8 +20,8 @@ class RetainDemanded(ReleaseSuperseded):
     """S2+Retention: a published state that enough distinct requests asked for stays referenced
     until its holder finishes or is preempted."""
 
-    def __init__(self, requesters: int) -> None:
-        self.demand = DistinctRequesters(requesters)
+    def __init__(self, requesters: int, *, demand_keys: int | None) -> None:
+        self.demand = DistinctRequesters(requesters, max_keys=demand_keys)
 
     def on_admission(self, request_id: int | str, keys: Iterable[Hashable]) -> None:
         for key in keys:

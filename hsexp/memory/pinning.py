@@ -36,10 +36,12 @@ class NoPinning:
 class PinDemanded(NoPinning):
     """R0, R1, R2: pin when at least K distinct requesters are known (K = 3, 2, 1)."""
 
-    def __init__(self, store: StateStore, *, requesters: int, max_pages: int) -> None:
+    def __init__(
+        self, store: StateStore, *, requesters: int, demand_keys: int | None, max_pages: int
+    ) -> None:
         self.store = store
         self.max_pages = max_pages
-        self.demand = DistinctRequesters(requesters)
+        self.demand = DistinctRequesters(requesters, max_keys=demand_keys)
         self._pins: dict[int | str, Checkpoint] = {}
 
     @property

@@ -94,6 +94,7 @@ class PagePool:
         """
         refs, queue, entries = self.refs, self.queue, self.entries
         move_to_end = queue.move_to_end
+        hashed_first, plain_first = hashed == "head", plain == "head"
         for page in pages:
             count = refs[page] - 1
             if count < 0 or page <= 0:  # a negative one would count from the end
@@ -101,7 +102,7 @@ class PagePool:
             refs[page] = count
             if count == 0:
                 queue[page] = None
-                if (plain if entries[page] is None else hashed) == "head":
+                if plain_first if entries[page] is None else hashed_first:
                     move_to_end(page, last=False)
 
     def count_unreferenced(self, pages: Iterable[int]) -> int:

@@ -25,7 +25,7 @@ class SequenceMemory:
 
     tokens   0 ......... published ......... computed ...... end of step
     blocks   [ hashed, reusable ][ plain ............................... ]
-    states                superseded (until the next step) -> state
+    states                superseded (until the next step) -> state -> scratch (drafts)
     """
 
     request_id: int | str
@@ -40,17 +40,31 @@ class SequenceMemory:
     """Grid index of `state`: it belongs to tokens (index * grid, (index + 1) * grid]."""
     superseded: Checkpoint | None = None
     """The state before, read by the step that wrote `state`; given up at the next step."""
+    quiet_end: int = 0
+    """A step that ends at or before this token needs, completes and gives up nothing here."""
+    scratch: Checkpoint | None = None
+    """The state over draft tokens, until they are accepted or not (`hsexp.memory.drafting`)."""
     retained: list[Checkpoint] = field(default_factory=list)
     """Superseded states that the lifetime policy keeps until this request leaves."""
 
     @property
     def num_states(self) -> int:
-        return (self.state is not None) + (self.superseded is not None) + len(self.retained)
+        return len(self.states)
+
+    @property
+    def states(self) -> tuple[Checkpoint, ...]:
+        """Every state that it holds a reference on, in the order in which they are given up."""
+        held = (self.scratch, self.state, self.superseded, *reversed(self.retained))
+        return tuple(state for state in held if state is not None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hit:
-    """A joint restart point: attention blocks and a complete checkpoint at one boundary."""
+    """A joint restart point: attention blocks and a complete state at one length.
+
+    A lookup finds boundaries of the checkpoint grid. A fork or a leaf may be at any length, its
+    last block being a partial one (`hsexp.memory.branching`).
+    """
 
     tokens: int
     """Jadopt: tokens that need not be computed; 0 is a miss."""
@@ -58,6 +72,8 @@ class Hit:
     checkpoint: Checkpoint | None = None
     ready: bool = True
     """False while part of it is being computed by the step that is being scheduled."""
+    gap: Hashable | None = field(default=None, compare=False)
+    """Key of the first block that is missing before a deeper checkpoint, if there is one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,6 +98,11 @@ class Refusal:
     headroom: int
     """Pages that must stay free beside them."""
     free: int
+
+    @property
+    def by_headroom(self) -> bool:
+        """Whether the pages were there, and only what must stay free beside them was not."""
+        return self.need <= self.free
 
     def __str__(self) -> str:
         return (

@@ -106,6 +106,9 @@ class SlabStateStore(StateStore):
         self._num_used += 1
         return checkpoint
 
+    def num_slabs(self) -> int:
+        return len(self.slabs)
+
     def slots(self) -> tuple[int, int]:
         return self._num_used, len(self.slabs) * self.num_slots
 

@@ -27,13 +27,17 @@ def check_balance(record: RunRecord, memory: HybridMemory) -> None:
     Raises:
         Imbalance: says which totals differ, and by what.
     """
-    _check_requests(record.requests)
-    _check_tokens(record)
+    check_requests(record.requests)
+    check_tokens(record)
     _check_memory(memory)
 
 
-def _check_requests(requests: pd.DataFrame) -> None:
-    """Each is served whole or not at all."""
+def check_requests(requests: pd.DataFrame) -> None:
+    """Each is served whole or not at all; also for the table of a measured run.
+
+    Raises:
+        Imbalance: says which totals differ, and by what.
+    """
     finished, refused = _has_status(requests, "finished"), _has_status(requests, "refused")
     _equal("requests finished or refused", int((finished | refused).sum()), len(requests))
     generated, prompt = _ints(requests, "generated_tokens"), _ints(requests, "prompt_tokens")
@@ -50,7 +54,12 @@ def _check_requests(requests: pd.DataFrame) -> None:
     _equal_each("replayed_output_tokens", requests, replayed_output, bounded)
 
 
-def _check_tokens(record: RunRecord) -> None:
+def check_tokens(record: RunRecord) -> None:
+    """Steps and requests tell of the same tokens; also in a measured run.
+
+    Raises:
+        Imbalance: says which totals differ, and by what.
+    """
     requests, steps = record.requests, record.steps
     first_step, num_steps = _ints(steps, "first_step"), _ints(steps, "num_steps")
     _equal("steps out of sequence", int((np.diff(first_step) != num_steps[:-1]).sum()), 0)

@@ -22,8 +22,9 @@ def simulate(
     device: DeviceConfig,
     cap: int,
     max_model_tokens: int,
+    exact: bool = False,
 ) -> RunRecord:
-    """Run the workload to the end over a fresh memory.
+    """Run the workload to the end over a fresh memory; `exact` in canonical chunks.
 
     A request longer than `max_model_tokens`, or too large for the pools, is refused on arrival.
 
@@ -45,9 +46,10 @@ def simulate(
         workload.requests,
         memory,
         scheduler,
-        StepClock.of(device.step_time),
+        StepClock.of(device.known_step_time),
         cap=cap,
         max_model_tokens=max_model_tokens,
+        exact=exact,
     )
     run.run()
     record = RunRecord(
@@ -57,7 +59,7 @@ def simulate(
         engine={
             "engine": "sim",
             "device": device.name,
-            "time_model": device.step_time.name,
+            "time_model": device.known_step_time.name,
             "pools": {
                 pool.spec.name: {
                     "num_pages": pool.spec.num_pages,

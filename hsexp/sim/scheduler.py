@@ -21,9 +21,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hsexp.config.schema import SchedulerConfig
-from hsexp.memory.chunking import chunk_tokens
+from hsexp.memory.chunking import chunking
 from hsexp.memory.hybrid import HybridMemory
 from hsexp.memory.sequence import Hit, Refusal, SequenceMemory
+from hsexp.memory.standing import StandingRefusal
+from hsexp.memory.sums import StepSums
 from hsexp.sim.keys import KeyMaker
 from hsexp.sim.steptime import StepClock, to_ns
 from hsexp.workload.request import Request
@@ -99,45 +101,6 @@ class StepStretch:
         return self.start_ns + self.num_steps * self.step_ns
 
 
-@dataclass(kw_only=True, slots=True)
-class StepSums:
-    """Sums over steps behind the stranded-byte fraction (Appendix B.4) and slab occupancy."""
-
-    stranded_byte_steps: int = 0
-    pool_byte_steps: int = 0
-    used_slot_steps: int = 0
-    slab_slot_steps: int = 0
-
-    def add(self, memory: HybridMemory, num_steps: int) -> None:
-        pools = memory.pools
-        if len(pools) > 1:
-            free = [pool.num_free for pool in pools]
-            if 0 in free:
-                stranded = sum(
-                    count * pool.spec.page_bytes for count, pool in zip(free, pools, strict=True)
-                )
-                self.stranded_byte_steps += stranded * num_steps
-            self.pool_byte_steps += num_steps * sum(pool.spec.usable_bytes for pool in pools)
-        used, slots = memory.states.slots()
-        self.used_slot_steps += used * num_steps
-        self.slab_slot_steps += slots * num_steps
-
-    def counters(self) -> dict[str, int]:
-        """The sums that this organization has; an absent one is not a measured zero."""
-        sums: dict[str, int] = {}
-        if self.pool_byte_steps:
-            sums |= {
-                "stranded_byte_steps": self.stranded_byte_steps,
-                "pool_byte_steps": self.pool_byte_steps,
-            }
-        if self.slab_slot_steps:
-            sums |= {
-                "used_slot_steps": self.used_slot_steps,
-                "slab_slot_steps": self.slab_slot_steps,
-            }
-        return sums
-
-
 @dataclass(slots=True)
 class Calendar:
     """Requests by the decode step at which they need attention."""
@@ -175,26 +138,6 @@ def _serial(request: SimRequest) -> int:
     return request.serial
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _BlockedHead:
-    """The head of the queue was refused, and stays so while the memory is as it was."""
-
-    head: SimRequest
-    supply: int
-    losses: int | None
-    """None if no loss can matter. Else the head would fit if its hit need not be taken out of the
-    queue, or the budget has no chunk for it without that hit, so that it would not be asked."""
-
-    @classmethod
-    def now(
-        cls, head: SimRequest, hit: Hit, refusal: Refusal, left: int, memory: HybridMemory
-    ) -> "_BlockedHead":
-        held = 0 if hit.checkpoint is None else memory.states.pages_to_hold(hit.checkpoint)
-        fits_without_hit = refusal.need - held + refusal.headroom <= refusal.free
-        matters = fits_without_hit or left < memory.checkpoint_grid
-        return cls(head=head, supply=memory.supply, losses=memory.num_losses if matters else None)
-
-
 class SimScheduler:
     """Runs requests to completion over one memory."""
 
@@ -207,6 +150,7 @@ class SimScheduler:
         *,
         cap: int,
         max_model_tokens: int,
+        exact: bool = False,
     ) -> None:
         self.memory = memory
         self.config = config
@@ -216,6 +160,9 @@ class SimScheduler:
         self.requests = [SimRequest(request=r, arrival_ns=to_ns(r.arrival_s)) for r in requests]
         self.stretches: list[StepStretch] = []
         self.sums = StepSums()
+        self._chunking = chunking(
+            block_size=memory.block_size, checkpoint_grid=memory.checkpoint_grid, exact=exact
+        )
         self._keys = KeyMaker(block_size=memory.block_size, checkpoint_grid=memory.checkpoint_grid)
         # A stable sort: requests of the same instant keep their order.
         self._pending = deque(sorted(self.requests, key=lambda request: request.arrival_ns))
@@ -232,7 +179,8 @@ class SimScheduler:
         self._serial = 0
         self._preempted = False
         """A request was preempted in the step that is being scheduled."""
-        self._blocked: _BlockedHead | None = None
+        self._refused: StandingRefusal | None = None
+        """The last admission that was refused."""
         self._steps_without_progress = 0
         self._furthest: dict[int, int] = {}
         """Most tokens that a request ever prefilled, by request id."""
@@ -302,11 +250,11 @@ class SimScheduler:
         return prefill_tokens
 
     def _schedule_chunk(self, request: SimRequest, prefill_tokens: int) -> int:
-        chunk = chunk_tokens(
+        chunk = self._chunking.tokens(
             request.computed,
+            request.request.prompt_tokens,
             request.num_tokens,
             self._token_budget_left(prefill_tokens),
-            grid=self.memory.checkpoint_grid,
         )
         if not chunk or not self._grow(request, request.computed, request.computed + chunk):
             return 0
@@ -337,14 +285,14 @@ class SimScheduler:
         hit = memory.lookup(sequence, head.num_tokens)
         if not hit.ready:
             return 0
-        chunk = chunk_tokens(hit.tokens, head.num_tokens, left, grid=self.memory.checkpoint_grid)
+        chunk = self._chunking.tokens(hit.tokens, head.request.prompt_tokens, head.num_tokens, left)
         if not chunk:
             return 0
         nothing_runs = not self._running
         refusal = memory.refusal(sequence, hit, head.num_tokens, nothing_runs=nothing_runs)
         if refusal is not None:
             if not nothing_runs:
-                self._blocked = _BlockedHead.now(head, hit, refusal, left, memory)
+                self._remember(refusal, sequence, hit, head.num_tokens, left)
                 return 0
             if not memory.give_way():
                 raise NoProgress(self._report(head, refusal))
@@ -394,7 +342,6 @@ class SimScheduler:
         victim.num_preemptions += 1
         self._waiting.appendleft(victim)
         self._preempted = True
-        self._blocked = None
         self._steps_without_progress += 1
         if self._steps_without_progress > self.config.stall_steps:
             raise NoProgress(self._report(victim, None))
@@ -405,7 +352,8 @@ class SimScheduler:
         self, num_steps: int, *, prefill_tokens: int, decodes_wait: bool = False
     ) -> None:
         decode_tokens = 0 if decodes_wait else len(self._running) - len(self._prefilling)
-        step_ns = self.clock.step_ns(decode_tokens, prefill_tokens)
+        singles = self._num_one_by_one() if prefill_tokens else 0
+        step_ns = self.clock.step_ns(decode_tokens + singles, prefill_tokens - singles)
         running, waiting = len(self._running), len(self._waiting)
         last = self.stretches[-1] if self.stretches else None
         if (
@@ -437,6 +385,14 @@ class SimScheduler:
         self._step += num_steps
         if not decodes_wait:
             self._decode_step += num_steps
+
+    def _num_one_by_one(self) -> int:
+        """Prefill tokens of this step that cost what a decode token costs."""
+        return sum(
+            request.chunk > 0
+            and self._chunking.one_by_one(request.computed, request.request.prompt_tokens)
+            for request in self._prefilling.values()
+        )
 
     def _end_prefills(self) -> None:
         """Count the chunks of the step that just ended; the last one yields a token."""
@@ -531,14 +487,30 @@ class SimScheduler:
         if asks:
             self.memory.counters.refusals += num_steps
 
+    def _remember(
+        self, refusal: Refusal, sequence: SequenceMemory, hit: Hit, num_tokens: int, left: int
+    ) -> None:
+        """Keep a refusal with what could turn it.
+
+        Losing the hit can matter if the request fits once its hit need not be taken out of the
+        queue, or if the budget has no chunk for it without that hit, so that it is not asked.
+        """
+        memory = self.memory
+        held = 0 if hit.checkpoint is None else memory.states.pages_to_hold(hit.checkpoint)
+        fits_without_hit = refusal.need - held + refusal.headroom <= refusal.free
+        self._refused = StandingRefusal(
+            memory,
+            sequence,
+            hit,
+            num_tokens,
+            losses_matter=fits_without_hit or left < memory.checkpoint_grid,
+        )
+
     def _still_refused(self, head: SimRequest) -> bool:
-        blocked = self._blocked
         return (
             self.config.fast_forward
-            and blocked is not None
-            and blocked.head is head
-            and blocked.supply == self.memory.supply
-            and (blocked.losses is None or blocked.losses == self.memory.num_losses)
+            and self._refused is not None
+            and self._refused.stands(head.memory, head.num_tokens)
         )
 
     # -- details -----------------------------------------------------------------------------
@@ -564,7 +536,9 @@ class SimScheduler:
         if arrived.memory is None:
             arrived.memory = SequenceMemory(
                 request_id=arrived.request.request_id,
-                keys=self._keys.keys(arrived.request),
+                keys=self._chunking.keys(
+                    self._keys.keys(arrived.request), arrived.request.prompt_tokens
+                ),
                 num_prompt_tokens=arrived.request.prompt_tokens,
             )
         return arrived.memory

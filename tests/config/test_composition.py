@@ -24,7 +24,13 @@ NEEDED = {
 NEED_AN_ENGINE = ("continuation", "timing_probe")
 """Campaigns that a simulation has no answer to."""
 
-WITHOUT_CELLS = {"capacity": "Table B-2", "fixed_work": "modelled"}
+WITHOUT_CELLS = {
+    "capacity": "Table B-2",
+    "fixed_work": "modelled",
+    "branching": "counted",
+    "speculation": "counted",
+    "cachelab": "counted",
+}
 """What campaigns that are arithmetic print instead of a plan."""
 
 CHOICES = [f"{group}={name}" for group in GROUPS for name in options(group)]

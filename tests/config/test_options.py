@@ -17,6 +17,7 @@ from hsexp.config.schema import (
     OrganizationConfig,
     PinningConfig,
     RetentionConfig,
+    ScaleConfig,
     SchedulerConfig,
     WorkloadConfig,
 )
@@ -32,6 +33,7 @@ KINDS: dict[str, Any] = {
     "organization": OrganizationConfig,
     "pinning": PinningConfig,
     "retention": RetentionConfig,
+    "scale": ScaleConfig,
     "scheduler": SchedulerConfig,
     "workload": WorkloadConfig,
 }

@@ -3,45 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers import FalconH1Config, FalconH1ForCausalLM
-
 from hsexp.config.schema import ModelConfig
+from hsexp.engine.mini import VOCABULARY, write_checkpoint
 
-VOCABULARY = 512
+__all__ = ["VOCABULARY", "save_model", "save_tokenizer", "tiny"]
 
 
 def save_model(folder: Path, shape: ModelConfig, *, dtype: str, seed: int = 1) -> str:
     """Write a checkpoint of this shape; returns its folder."""
-    width = shape.ssm_heads * shape.ssm_head_dim
-    config = FalconH1Config(
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=shape.num_attention_layers,
-        num_attention_heads=2 * shape.num_kv_heads,
-        num_key_value_heads=shape.num_kv_heads,
-        head_dim=shape.head_dim,
-        mamba_d_ssm=width,
-        mamba_n_heads=shape.ssm_heads,
-        mamba_d_head=shape.ssm_head_dim,
-        mamba_d_state=shape.d_state,
-        mamba_n_groups=shape.ssm_groups,
-        mamba_d_conv=shape.conv_width,
-        mamba_expand=max(width // 128, 1),
-        mamba_chunk_size=32,
-        vocab_size=VOCABULARY,
-        max_position_embeddings=shape.max_model_tokens,
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=0,
-        tie_word_embeddings=False,
-    )
-    model = FalconH1ForCausalLM(config)
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in model.parameters():
-        if parameter.dim() >= 2:
-            parameter.data.normal_(0, 1.2 * parameter.shape[-1] ** -0.5, generator=generator)
-    model.to(getattr(torch, dtype)).save_pretrained(folder)
+    write_checkpoint(folder, shape, dtype=dtype, seed=seed)
     return str(folder)
 
 
@@ -63,3 +33,16 @@ def tiny(dtype_bytes: Any) -> ModelConfig:
         max_model_tokens=2048,
         d0_attention_fraction=0.6,
     )
+
+
+def save_tokenizer(folder: Path) -> None:
+    """Words "t0", "t1", ... for the token ids, beside the model."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = {f"t{token}": token for token in range(VOCABULARY)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="t0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="t0", pad_token="t0", bos_token="t1", eos_token="t2"
+    ).save_pretrained(folder)

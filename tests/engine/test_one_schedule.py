@@ -5,6 +5,7 @@ vLLM goes by position. It shows only where a prefill leads the running order and
 token budget, which none of these runs has.
 """
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,9 @@ CASES: list[tuple[str, str, dict[str, Any], bool]] = [
     ("s2", "b83", {"headroom": 0.19}, True),
     ("d0", "b63", {}, False),
     ("d0", "b83", {"pinning": "k1", "headroom": 0.1}, False),
+    ("s2", "b63", {"exact": True}, False),
+    ("d0", "b63", {"exact": True}, False),
+    ("d0_m512", "b63", {"exact": True, "pinning": "k1"}, True),
 ]
 
 
@@ -56,7 +60,7 @@ def test_vllm_and_the_simulator_schedule_the_same_tokens_in_every_step(
     device = DeviceConfig.parse(read_option("device", "a100_40gb"))
 
     scheduler = build_scheduler(chosen, vllm_config(chosen, tmp_path))
-    driven = drive(scheduler, workload, StepClock.of(device.step_time))
+    driven = drive(scheduler, workload, StepClock.of(device.known_step_time), exact=chosen.exact)
     record = simulate(
         workload,
         chosen.memory(),
@@ -64,6 +68,7 @@ def test_vllm_and_the_simulator_schedule_the_same_tokens_in_every_step(
         device=device,
         cap=chosen.admission.cap,
         max_model_tokens=MAX_MODEL_TOKENS,
+        exact=chosen.exact,
     )
 
     expected = [
@@ -83,6 +88,8 @@ def test_vllm_and_the_simulator_schedule_the_same_tokens_in_every_step(
     assert table["num_preemptions"].to_dict() == driven.num_preemptions
 
     memory = scheduler.kv_cache_manager.memory
+    counters = asdict(memory.counters)
+    assert counters == {name: record.counters[name] for name in counters}
     memory.check_integrity()
     assert not memory.sequences
     assert all(pool.num_free == pool.spec.num_usable for pool in memory.pools)
@@ -98,6 +105,13 @@ def test_a_request_that_can_never_fit_is_refused_when_it_is_added(tmp_path: Path
     scheduler.add_request(vllm_request(request, hash_block_size=16))
     with pytest.raises(ValueError, match="request 1 can never be served: needs 564 pages of pool"):
         small.add_request(vllm_request(request, hash_block_size=16))
+
+
+def test_a_step_that_takes_no_whole_chunk_does_not_start(tmp_path: Path) -> None:
+    chosen = settings("s2", "b63")
+    config = vllm_config(chosen, tmp_path, token_budget=511)
+    with pytest.raises(ConfigError, match="max_num_batched_tokens 511 must hold a chunk of one"):
+        build_scheduler(chosen, config)
 
 
 def test_a_scheduler_without_settings_does_not_start(tmp_path: Path) -> None:

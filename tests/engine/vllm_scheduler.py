@@ -12,6 +12,7 @@ from vllm.config import ModelConfig as VllmModelConfig
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
@@ -31,11 +32,13 @@ from hsexp.config.schema import (
     PinningConfig,
     RetentionConfig,
 )
+from hsexp.engine.plugin import register
 from hsexp.engine.scheduler import HybridScheduler
 from hsexp.engine.settings import EngineSettings
 from hsexp.sim.steptime import StepClock, to_ns
 from hsexp.workload import Request, Workload
 
+register()  # as vLLM does in every process that it starts
 init_none_hash(sha256)  # once: it draws the seed of all hashes
 
 MAX_MODEL_TOKENS = 16384
@@ -50,6 +53,7 @@ def settings(
     retention: str = "off",
     pinning: str = "off",
     cap: int = 63,
+    exact: bool = False,
 ) -> EngineSettings:
     return EngineSettings(
         model=ModelConfig.parse(read_option("model", "falcon_h1_7b")),
@@ -60,10 +64,13 @@ def settings(
         admission=AdmissionConfig(headroom=headroom, cap=cap),
         retention=RetentionConfig.parse(read_option("retention", retention)),
         pinning=PinningConfig.parse(read_option("pinning", pinning)),
+        exact=exact,
     )
 
 
-def vllm_config(chosen: EngineSettings, folder: Path) -> VllmConfig:
+def vllm_config(
+    chosen: EngineSettings, folder: Path, *, token_budget: int = TOKEN_BUDGET
+) -> VllmConfig:
     """vLLM's configuration for a Falcon-H1 of one tiny layer stack; no weights are loaded."""
     model = chosen.model
     (folder / "config.json").write_text(
@@ -105,7 +112,7 @@ def vllm_config(chosen: EngineSettings, folder: Path) -> VllmConfig:
         cache_config=cache,
         scheduler_config=SchedulerConfig(
             max_num_seqs=chosen.admission.cap,
-            max_num_batched_tokens=TOKEN_BUDGET,
+            max_num_batched_tokens=token_budget,
             max_model_len=MAX_MODEL_TOKENS,
             enable_chunked_prefill=True,
             is_encoder_decoder=False,
@@ -119,8 +126,12 @@ def vllm_config(chosen: EngineSettings, folder: Path) -> VllmConfig:
 
 
 def kv_cache_config(chosen: EngineSettings) -> KVCacheConfig:
-    """One attention and one Mamba group, as vLLM makes them for Falcon-H1."""
+    """One attention and one Mamba group, as vLLM makes them for Falcon-H1.
+
+    Stock vLLM has one pool: all pages of the organization's plan.
+    """
     model, layout = chosen.model, chosen.layout
+    plan = layout.plan(chosen.budget_bytes)
     attention = FullAttentionSpec(
         block_size=layout.block_size,
         num_kv_heads=model.num_kv_heads,
@@ -137,7 +148,7 @@ def kv_cache_config(chosen: EngineSettings) -> KVCacheConfig:
         mamba_cache_mode="align",
     )
     return KVCacheConfig(
-        num_blocks=1024,
+        num_blocks=sum(pool.num_pages for pool in plan.pools),
         kv_cache_tensors=[],
         kv_cache_groups=[
             KVCacheGroupSpec(["attention"], attention),
@@ -146,8 +157,11 @@ def kv_cache_config(chosen: EngineSettings) -> KVCacheConfig:
     )
 
 
-def build_scheduler(chosen: EngineSettings, config: VllmConfig) -> HybridScheduler:
-    return HybridScheduler(
+def build_scheduler(
+    chosen: EngineSettings, config: VllmConfig, scheduler: type[Scheduler] = HybridScheduler
+) -> Any:
+    """The plugin's scheduler, or vLLM's own in the same shape."""
+    return scheduler(
         vllm_config=config,
         kv_cache_config=kv_cache_config(chosen),
         structured_output_manager=StructuredOutputManager(config),
@@ -188,8 +202,14 @@ class Drive:
     num_preemptions: dict[int, int] = field(default_factory=dict)
 
 
-def drive(scheduler: HybridScheduler, workload: Workload, clock: StepClock) -> Drive:
-    """Run the workload through the scheduler; a step takes what the clock says."""
+def drive(
+    scheduler: HybridScheduler, workload: Workload, clock: StepClock, *, exact: bool = False
+) -> Drive:
+    """Run the workload through the scheduler; a step takes what the clock says.
+
+    Args:
+        exact: history is computed again token by token, each at the price of a decode.
+    """
     hash_block_size = scheduler.hash_block_size
     requests = [vllm_request(r, hash_block_size=hash_block_size) for r in workload.requests]
     arrivals = sorted(enumerate(workload.requests), key=lambda item: item[1].arrival_s)
@@ -207,13 +227,18 @@ def drive(scheduler: HybridScheduler, workload: Workload, clock: StepClock) -> D
             continue
         decodes = sum(1 for request_id in scheduled if request_id in decoding)
         prefill = sum(n for request_id, n in scheduled.items() if request_id not in decoding)
+        singles = exact and sum(
+            request.num_computed_tokens - count >= request.num_prompt_tokens
+            for request_id, count in scheduled.items()
+            if request_id not in decoding and (request := scheduler.requests[request_id])
+        )
         for request_id, count in scheduled.items():
             key, request = int(request_id), scheduler.requests[request_id]
             if key not in result.first_scheduled_ns:
                 result.first_scheduled_ns[key] = now_ns
                 result.adopted_tokens[key] = request.num_computed_tokens - count
         result.steps.append((decodes, prefill, len(scheduler.running), len(scheduler.waiting)))
-        now_ns += clock.step_ns(decodes, prefill)
+        now_ns += clock.step_ns(decodes + singles, prefill - singles)
         tokens = list(_sample(scheduler, scheduled, result, now_ns))
         scheduler.update_from_output(output, _runner_output(list(scheduled), tokens))
     result.num_preemptions = {int(r.request_id): r.num_preemptions for r in requests}

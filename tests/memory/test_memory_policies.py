@@ -406,7 +406,7 @@ def test_supply_grows_with_everything_that_can_turn_a_refusal(organization: str)
     run_steps(memory, sequence, 1)
     assert not supply_grows()  # taking pages frees none
     run_steps(memory, sequence, 8, start=1)
-    assert supply_grows()  # prompt content was published
+    assert supply_grows()  # a checkpoint was published
     run_steps(memory, sequence, 9, start=8)
     assert not supply_grows()
     run_steps(memory, sequence, 10, start=9)

@@ -107,6 +107,8 @@ def toy_memory(
     pinning: int | None = None,
     protected: float = 1.0,
     observer: Observer | None = None,
+    max_leaves: int = 0,
+    max_drafts: int = 0,
     **changes: Any,
 ) -> HybridMemory:
     """`num_pages` usable pages; in D0 those are attention units, beside `num_states` composites.
@@ -137,6 +139,8 @@ def toy_memory(
             pinning=PinningConfig(name="toy", requesters=pinning, protected_fraction=protected),
         ),
         observer,
+        max_leaves=max_leaves,
+        max_drafts=max_drafts,
     )
     usable = [pool.spec.num_usable for pool in memory.pools]
     assert usable == ([num_pages, num_states] if name == "d0" else [num_pages])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from hsexp.memory import Hit, HybridMemory, PagePool, PrefixKeys, SequenceMemory
+from hsexp.memory import Copy, Hit, HybridMemory, PagePool, PrefixKeys, SequenceMemory
 from hsexp.memory.checkpoint import Checkpoint
 from hsexp.memory.slab import SlabStateStore
 
@@ -143,14 +143,17 @@ class PhysicalMemory:
         return self._attention(page)[: self.memory.block_size]
 
     def _places(self, state: Checkpoint) -> list[tuple[list[Word], int]]:
+        return self._places_at(state.pages, state.line)
+
+    def _places_at(self, ids: Sequence[int], line: int) -> list[tuple[list[Word], int]]:
         """Where the words of a state lie: its parts, then its window."""
-        pages = [self._recurrent(page) for page in state.pages]
+        pages = [self._recurrent(page) for page in ids]
         if len(pages) == 1:  # one composite page
             return [(pages[0], word) for word in range(PARTS + WINDOW)]
         parts = [(pages[part], 0) for part in range(PARTS)]
-        if state.line < 0:  # the last page is the convolution page
+        if line < 0:  # the last page is the convolution page
             return parts + [(pages[PARTS], word) for word in range(WINDOW)]
-        page, slot = divmod(state.line, self.num_slots)
+        page, slot = divmod(line, self.num_slots)
         slab = self._recurrent(page)
         return parts + [(slab, slot * WINDOW + word) for word in range(WINDOW)]
 
@@ -166,6 +169,30 @@ class PhysicalMemory:
     def read_state(self, state: Checkpoint) -> ModelState:
         words = [self._read(page, word) for page, word in self._places(state)]
         return ModelState(parts=tuple(words[:PARTS]), window=tuple(words[PARTS:]))
+
+    def carry_out(self, copy: Copy) -> None:
+        """Copy a page or a state, whatever is in it."""
+        if copy.kind == "attention":
+            self._attention(copy.target[0])[:] = self._attention(copy.source[0])
+            return
+        targets = self._places_at(copy.target, copy.target_line)
+        sources = self._places_at(copy.source, copy.source_line)
+        for (target, to), (source, word) in zip(targets, sources, strict=True):
+            target[to] = source[word]
+
+    def poison_free(self) -> None:
+        """Wipe what nobody references and nobody can find: free pages and free slots."""
+        for pool in self.memory.pools:
+            for page in pool.queue:
+                if pool.entries[page] is None:
+                    self.pages[pool.spec.name][page] = self._wiped()
+        store = self.memory.states
+        if isinstance(store, SlabStateStore):
+            for slab in store.slabs.values():
+                for slot, state in enumerate(slab.slots):
+                    if state is None:
+                        words = slice(slot * WINDOW, (slot + 1) * WINDOW)
+                        self._recurrent(slab.page)[words] = [None] * WINDOW
 
     def _read(self, page: list[Word], word: int) -> int:
         value = page[word]

@@ -7,6 +7,7 @@ import pytest
 from toy_run import A, record
 
 from hsexp.metrics import summarize
+from hsexp.poller import gauge
 from hsexp.window import Halves, Window, central_window, gauge_halves, output_tokens_within
 
 # Arrivals at 0, 1, ..., 5 s: the window is (1, 4]. First tokens at 1, 2, ..., 6 s.
@@ -58,7 +59,7 @@ def test_adjoining_windows_count_every_token_once(run):
 
 def test_the_drift_screen_compares_the_halves_of_the_window(run):
     # Samples at 2 s (4 running) and at 3 and 4 s (6 and 8).
-    running = gauge_halves(run.steps, "running", Window(start_s=1.0, end_s=4.0))
+    running = gauge_halves(gauge(run, "running"), Window(start_s=1.0, end_s=4.0))
     assert running == Halves(early=4.0, late=7.0)
     assert running.drift == 3.0 / 7.0
     metrics = summarize(run)
@@ -73,7 +74,7 @@ def test_a_gauge_that_stays_at_zero_does_not_drift():
 
 
 def test_a_half_without_a_sample_is_unknown(run):
-    assert gauge_halves(run.steps, "running", Window(start_s=1.2, end_s=1.8)) is None
+    assert gauge_halves(gauge(run, "running"), Window(start_s=1.2, end_s=1.8)) is None
 
 
 def test_a_run_without_a_window_has_no_central_metrics():

@@ -19,7 +19,11 @@ __all__ = ["D0", "S0", "S1", "S2", "Organization", "PoolPlan", "StateMix", "crea
 
 
 def create(config: OrganizationConfig, model: ModelConfig) -> Organization:
-    """The organization that a configuration names, sized for a model."""
+    """The organization that a configuration names, sized for a model.
+
+    Raises:
+        ValueError: the sizes do not fit together, or D0 has no split for this model.
+    """
     geometry = StateGeometry.of(model)
     match config:
         case S0Config():
@@ -29,9 +33,10 @@ def create(config: OrganizationConfig, model: ModelConfig) -> Organization:
         case S2Config():
             return S2(config, geometry)
         case D0Config():
-            fraction = config.attention_fraction
-            return D0(
-                config,
-                geometry,
-                attention_fraction=model.d0_attention_fraction if fraction is None else fraction,
-            )
+            fraction = config.attention_fraction or model.d0_attention_fraction
+            if fraction is None:
+                raise ValueError(
+                    f"organization.attention_fraction is required: no split of d0 was screened for "
+                    f"model {model.name}"
+                )
+            return D0(config, geometry, attention_fraction=fraction)

@@ -1,0 +1,90 @@
+"""The runner's side of `runners.continuation.engine`: one guarded process for many checks."""
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from runners.vllm.faults import EngineDied, EngineStalled
+from runners.vllm.process import EngineProcess
+
+_PERIOD_S = 0.02
+_END_S = 30.0
+
+PROGRAM = (sys.executable, "-m", "runners.continuation.engine")
+
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the checks look into the engine core
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+class CheckFailed(RuntimeError):
+    """A check ended in an error inside the engine's process; carries its type and message."""
+
+
+class CheckProcess:
+    """A context manager: the process is gone when it ends."""
+
+    def __init__(self, environment: dict[str, str], *, log: Path, limit_s: float) -> None:
+        """
+        Args:
+            environment: what vLLM reads, beside `ENVIRONMENT`.
+            limit_s: longest time for one check.
+        """
+        self._folder = tempfile.TemporaryDirectory(prefix="hsexp-continuation-")
+        self._path = Path(self._folder.name)
+        self._limit_s = limit_s
+        self._number = 0
+        self._process = EngineProcess(
+            [*PROGRAM, str(self._path)], environment=ENVIRONMENT | environment, log=log
+        )
+
+    def __enter__(self) -> Self:
+        self._process.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self._put("end")
+            self._process.wait(_END_S)
+        self._process.kill()
+        self._folder.cleanup()
+
+    def check(self, job: dict[str, Any]) -> dict[str, Any]:
+        """What `runners.continuation.compare.compare` gives, and the engine's report.
+
+        Raises:
+            CheckFailed: the check raised.
+            RunFault: the process ended or took too long; the next check needs another one.
+        """
+        answer = self._path / f"answer-{self._number}.json"
+        self._put(job)
+        give_up = time.monotonic() + self._limit_s
+        while not answer.exists():
+            self._process.raise_if_ended("running a check", EngineDied)
+            if time.monotonic() > give_up:
+                raise EngineStalled(f"a check took longer than {self._limit_s:g} s")
+            time.sleep(_PERIOD_S)
+        self._number += 1
+        found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+        if "error" in found:
+            raise CheckFailed(found["error"])
+        outcome: dict[str, Any] = found["outcome"]
+        return outcome
+
+    def _put(self, job: object) -> None:
+        path = self._path / f"job-{self._number}.json"
+        half = path.with_suffix(".tmp")
+        half.write_text(json.dumps(job), encoding="utf-8")
+        half.rename(path)

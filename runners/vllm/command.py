@@ -1,0 +1,124 @@
+"""How vLLM is started for a cell: arguments, environment, and the weights it loads."""
+
+import json
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hsexp.config.schema import VllmRunConfig
+from hsexp.memory.organizations import create
+
+SCHEDULER = "hsexp.engine.recording.RecordingScheduler"
+SERVER = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
+"""vLLM's server without its command line, whose start fails in the CPU build of 0.27.1."""
+
+_GIB = 2**30
+_DTYPES = {2: "bfloat16", 4: "float32"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """Weights on this machine."""
+
+    name: str
+    """As the cell calls them: never a path of this machine."""
+    folder: Path
+    vocabulary: int
+
+
+def checkpoint_of(config: VllmRunConfig) -> Checkpoint:
+    """Find the weights, or make seeded ones.
+
+    Raises:
+        ConfigError: the model's shape has no seeded weights.
+        OSError: there are no such weights.
+    """
+    if config.checkpoint is None:
+        from hsexp.engine.mini import seeded_checkpoint
+
+        folder, name = seeded_checkpoint(config.model), "seeded"
+    elif Path(config.checkpoint).is_dir():
+        folder = Path(config.checkpoint)
+        name = folder.name
+    else:
+        from huggingface_hub import snapshot_download
+
+        folder, name = Path(snapshot_download(config.checkpoint)), config.checkpoint
+    shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return Checkpoint(name=name, folder=folder, vocabulary=shape["vocab_size"])
+
+
+def engine_arguments(config: VllmRunConfig, *, record: Path) -> dict[str, Any]:
+    """Fields of vLLM's EngineArgs, without the model.
+
+    Args:
+        record: where the scheduler writes down what it does.
+    """
+    organization = create(config.organization, config.model)
+    return {
+        "dtype": _DTYPES[config.model.dtype_bytes],
+        "max_model_len": config.model.max_model_tokens,
+        "max_num_seqs": config.admission.cap,
+        "max_num_batched_tokens": config.scheduler.token_budget,
+        "block_size": organization.block_size,
+        "mamba_block_size": organization.checkpoint_grid,
+        "mamba_cache_mode": "align",
+        "enable_prefix_caching": True,
+        "async_scheduling": False,
+        "enforce_eager": config.hardware.eager,
+        "skip_tokenizer_init": True,  # requests are token ids, and so are outputs
+        "seed": 0,
+        "scheduler_cls": SCHEDULER,
+        "additional_config": {
+            "hsexp": {
+                "organization": config.organization.model_dump(mode="json"),
+                "model": config.model.model_dump(mode="json"),
+                "budget_bytes": config.budget.bytes,
+                "admission": config.admission.model_dump(mode="json"),
+                "retention": config.retention.model_dump(mode="json"),
+                "pinning": config.pinning.model_dump(mode="json"),
+                "exact": config.exact,
+                "max_leaves": 0,  # requests of a campaign have one continuation each
+            },
+            "hsexp_record": str(record),
+        },
+    }
+
+
+def server_flags(arguments: dict[str, Any], *, model: Path, port: int, grace_s: float) -> list[str]:
+    """The same as flags of vLLM's server.
+
+    Args:
+        grace_s: what the engine may take to end: without it the end of its record is lost.
+    """
+    flags = ["--model", str(model), "--served-model-name", "hsexp"]
+    flags += ["--host", "127.0.0.1", "--port", str(port)]
+    flags += ["--shutdown-timeout", str(math.ceil(grace_s)), "--disable-uvicorn-access-log"]
+    for name, value in arguments.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            flags.append(flag if value else flag.replace("--", "--no-", 1))
+        else:
+            flags += [flag, json.dumps(value) if isinstance(value, dict) else str(value)]
+    return flags
+
+
+def environment_of(config: VllmRunConfig) -> dict[str, str]:
+    """What vLLM reads from the environment."""
+    environment = {
+        "VLLM_SERVER_DEV_MODE": "1",  # the prefix cache is emptied behind the warm-up
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",  # the weights are on this machine by now
+    }
+    if config.hardware.threads is not None:
+        environment["OMP_NUM_THREADS"] = str(config.hardware.threads)
+    if config.hardware.platform == "cpu":
+        plan = create(config.organization, config.model).plan(config.budget.bytes)
+        state_bytes = plan.total_bytes * config.model.num_attention_layers
+        environment |= {
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_CPU_KVCACHE_SPACE": str(math.ceil(state_bytes / _GIB)),
+        }
+    return environment

@@ -1,0 +1,174 @@
+"""One cell on a fresh engine: boot, read back, warm up, load, shut down, record."""
+
+import statistics
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hsexp.config.schema import LimitsConfig, VllmRunConfig
+from hsexp.ledger import EngineFacts
+from hsexp.metrics import summarize
+from hsexp.plan import Cell
+from hsexp.workload import Workload, build, isolate
+from runners.sim import memory_of
+from runners.trial import Outcome
+from runners.vllm.command import (
+    SERVER,
+    Checkpoint,
+    checkpoint_of,
+    engine_arguments,
+    environment_of,
+    server_flags,
+)
+from runners.vllm.engine_record import read_engine_record
+from runners.vllm.facts import observed_facts
+from runners.vllm.faults import RequestRefused, tail
+from runners.vllm.load import Engine, Load
+from runners.vllm.observed import Streams
+from runners.vllm.readback import require_knobs
+from runners.vllm.record import put_together
+from runners.vllm.tokens import prompt_tokens, warmup_prompts
+
+_RAW = ("engine.jsonl", "events.jsonl", "engine.json", "load.json")
+"""Files of an attempt whose content a good run has in the ledger's tables."""
+
+
+def execute(
+    cell: Cell, *, logs: Path, limits: LimitsConfig, program: Sequence[str] = SERVER
+) -> Outcome:
+    """Run a cell to the end.
+
+    Args:
+        logs: folder below which every attempt keeps its own logs.
+        program: the server to start; takes vLLM's flags.
+
+    Raises:
+        RunFault: the run gives no numbers; the last lines of its log are among the notes.
+        ConfigError: the cell's configuration is refused.
+    """
+    config = VllmRunConfig.parse(cell.config)
+    workload = build(config.workload, config.arrivals, config.seed)
+    digest = workload.digest
+    if config.isolation.name == "isolate":
+        workload = isolate(workload)
+    refused = refusals(config, workload)
+    checkpoint = checkpoint_of(config)
+    load = load_of(config, workload, refused, checkpoint.vocabulary, limits)
+    folder = _attempt_folder(logs, cell)
+    log = folder / "server.log"
+    environment = environment_of(config)
+    try:
+        engine = open_engine(config, checkpoint, folder, log, limits, program)
+        with engine:
+            report = engine.report
+            require_knobs(config, report)
+            measured = engine.run(load)
+            engine.end(limits.shutdown_s)
+        record = put_together(
+            workload,
+            refused,
+            load.streams,
+            measured,
+            read_engine_record(folder / "engine.jsonl", measured.episode),
+        )
+    except Exception as error:
+        error.add_note("\n".join([f"logs: {folder.name}; the last lines:", *tail(log)]))
+        raise
+    measured.samples.to_csv(folder / "poller.csv", index=False)
+    for name in _RAW:
+        (folder / name).unlink(missing_ok=True)
+    return Outcome(
+        metrics=summarize(record),
+        requests=record.requests,
+        steps=record.steps,
+        engine=EngineFacts(
+            engine="vllm",
+            device=config.device.name,
+            time_model="wall clock",
+            data_kind="measured",
+            observed=observed_facts(
+                config,
+                checkpoint,
+                report=report,
+                environment=environment,
+                log=f"{logs.name}/{folder.name}",
+            ),
+        ),
+        workload_digest=digest,
+    )
+
+
+def open_engine(
+    config: VllmRunConfig,
+    checkpoint: Checkpoint,
+    folder: Path,
+    log: Path,
+    limits: LimitsConfig,
+    program: Sequence[str],
+) -> Engine:
+    """The engine of the cell's transport, not started yet."""
+    arguments = engine_arguments(config, record=folder / "engine.jsonl")
+    environment = environment_of(config)
+    if config.transport == "inproc":
+        from runners.vllm.inproc import InprocEngine
+
+        return InprocEngine(
+            {"model": str(checkpoint.folder), **arguments},
+            folder=folder,
+            environment=environment,
+            limits=limits,
+            log=log,
+        )
+    from runners.vllm.server import HttpEngine
+
+    def command(port: int) -> list[str]:
+        flags = server_flags(
+            arguments, model=checkpoint.folder, port=port, grace_s=limits.shutdown_s
+        )
+        return [*program, *flags]
+
+    return HttpEngine(command, environment=environment, limits=limits, log=log)
+
+
+def refusals(config: VllmRunConfig, workload: Workload) -> dict[int, str]:
+    """Requests that can never be served, by the rules of the simulator: they are not sent."""
+    memory, limit = memory_of(config), config.model.max_model_tokens
+    refused = {}
+    for request in workload.requests:
+        num_tokens = request.prompt_tokens + request.output_tokens
+        reason = (
+            f"{num_tokens} tokens exceed the model's {limit}"
+            if num_tokens > limit
+            else memory.never_fits(num_tokens - 1)
+        )
+        if reason is not None:
+            refused[request.request_id] = reason
+    return refused
+
+
+def load_of(
+    config: VllmRunConfig,
+    workload: Workload,
+    refused: dict[int, str],
+    vocabulary: int,
+    limits: LimitsConfig,
+) -> Load:
+    """The workload as token ids, and the warm-up before it."""
+    requests = [r for r in workload.requests if r.request_id not in refused]
+    if not requests:
+        raise RequestRefused(f"no request can be served: {next(iter(refused.values()))}")
+    median = statistics.median_low(r.prompt_tokens for r in requests)
+    return Load(
+        streams=Streams(requests),
+        prompts=[prompt_tokens(request, vocabulary) for request in requests],
+        warmup=warmup_prompts(config.num_warmup_requests, median, vocabulary),
+        max_retries=config.max_retries,
+        limits=limits,
+    )
+
+
+def _attempt_folder(logs: Path, cell: Cell) -> Path:
+    """A new one: its name says the cell and when."""
+    folder = logs / f"{cell.cell_id}-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
+    folder.mkdir(parents=True)
+    return folder

@@ -1,0 +1,83 @@
+"""Where the numbers of a real run come from: device, weights, command, and the engine's own word.
+
+Together with the ledger's versions, code and host this is what Appendices B.1 and B.9 ask for. No
+path of the machine is kept.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from hsexp.config.schema import VllmRunConfig
+from hsexp.ledger.provenance import source_digest
+from runners.vllm.command import Checkpoint
+from runners.vllm.readback import Report, pool_facts
+
+_NVIDIA_FIELDS = ("name", "driver_version", "memory.total", "power.limit", "clocks.max.sm")
+
+
+def observed_facts(
+    config: VllmRunConfig,
+    checkpoint: Checkpoint,
+    *,
+    report: Report,
+    environment: Mapping[str, str],
+    log: str,
+) -> dict[str, Any]:
+    """Plain data for the ledger.
+
+    Args:
+        log: the folder of the attempt's logs, below the ledger.
+    """
+    return pool_facts(report) | {
+        "engine": dict(report),
+        "config": config.model_dump(mode="json"),
+        "checkpoint": {"name": checkpoint.name, "sha256": file_digests(checkpoint.folder)},
+        "environment": dict(environment),
+        "hardware": hardware_facts(config),
+        "runner": source_digest(Path(__file__).parent),
+        "log": log,
+    }
+
+
+def hardware_facts(config: VllmRunConfig) -> dict[str, Any]:
+    """The GPU and its driver, or the cores and the memory that this process may use."""
+    if config.hardware.platform == "cuda":
+        return {"gpus": _gpus()}
+    pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return {"cores": len(os.sched_getaffinity(0)), "memory_bytes": pages * page_bytes}
+
+
+def file_digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file of a checkpoint: weights, configuration, tokenizer."""
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    return {path.name: _digest(path, path.stat().st_mtime_ns) for path in files}
+
+
+@lru_cache(maxsize=1024)
+def _digest(path: Path, mtime_ns: int) -> str:
+    """Read once as long as the file stays as it is: weights are gigabytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _gpus() -> list[dict[str, str]]:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    done = subprocess.run(
+        [program, f"--query-gpu={','.join(_NVIDIA_FIELDS)}", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.strip().splitlines() if done.returncode == 0 else []
+    return [
+        dict(zip(_NVIDIA_FIELDS, (part.strip() for part in line.split(",")), strict=True))
+        for line in lines
+    ]

@@ -1,0 +1,132 @@
+"""Why a real run failed: one class a kind, whose name and message become the attempt's reason."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+TAIL_LINES = 40
+"""Lines of a log that stand beside a reason."""
+
+_TAIL_BYTES = 64 * 1024
+
+
+class RunFault(RuntimeError):
+    """A run that gives no numbers."""
+
+
+class BootFailed(RunFault):
+    """The engine ended before it was ready."""
+
+
+class BootTimeout(RunFault):
+    """The engine was not ready in time."""
+
+
+class PortTaken(BootFailed):
+    """Another program has the port."""
+
+
+class OutOfMemory(RunFault):
+    """The engine, or the kernel for it, ran out of memory."""
+
+
+class GpuMissing(BootFailed):
+    """The engine found no GPU."""
+
+
+class EngineDied(RunFault):
+    """The engine ended while requests were outstanding."""
+
+
+class EngineStalled(RunFault):
+    """No token for too long while a request is outstanding."""
+
+
+class ConnectionLost(RunFault):
+    """A request lost more connections than it may."""
+
+
+class RequestRefused(RunFault):
+    """The engine did not take a request, or gave it up."""
+
+
+class ShortOutput(RunFault):
+    """A request ended with other tokens than were planned."""
+
+
+class PromptChanged(RunFault):
+    """The engine computed another prompt than was sent."""
+
+
+class KnobDiffers(RunFault):
+    """The engine runs with other settings than the cell asks for."""
+
+
+class RecordTorn(RunFault):
+    """The engine's own record has no end, or contradicts the client."""
+
+
+class _Sign(NamedTuple):
+    pattern: re.Pattern[str]
+    fault: type[RunFault]
+
+
+_SIGNS = (
+    _Sign(re.compile(r"address already in use", re.I), PortTaken),
+    _Sign(re.compile(r"out of memory|OutOfMemoryError|Cannot allocate memory", re.I), OutOfMemory),
+    _Sign(
+        re.compile(r"No CUDA GPUs|no NVIDIA driver|Failed to infer device type", re.I), GpuMissing
+    ),
+)
+"""What a log says of an end, most telling first."""
+
+
+def death(
+    log: Sequence[str], exit_code: int | None, otherwise: type[RunFault], doing: str
+) -> RunFault:
+    """The fault of an engine that ended by itself.
+
+    Args:
+        exit_code: negative for a signal; None if unknown.
+        otherwise: the kind where the log names none.
+        doing: what it did, as the end of a sentence.
+    """
+    how = f"killed by signal {-exit_code}" if exit_code and exit_code < 0 else f"exit {exit_code}"
+    line, kind = _telling_line(log)
+    if kind is None and exit_code == -9:
+        return OutOfMemory(f"the engine was killed while {doing} (out of memory?)")
+    kind = kind or otherwise
+    if kind is PortTaken and otherwise is not BootFailed:
+        kind = otherwise
+    said = f": {line}" if line else ""
+    return kind(f"the engine ended while {doing} ({how}){said}")
+
+
+def _telling_line(log: Sequence[str]) -> tuple[str | None, type[RunFault] | None]:
+    """The last line that has a sign; else the last one that names an error."""
+    for line in reversed(log):
+        for sign in _SIGNS:
+            if sign.pattern.search(line):
+                return _plain(line), sign.fault
+    for line in reversed(log):
+        if re.search(r"\b\w*(Error|Exception)\b", line):
+            return _plain(line), None
+    return None, None
+
+
+def _plain(line: str) -> str:
+    """Without the prefixes of vLLM's log: process, level, time, place."""
+    text = re.sub(r"^\(\w+ pid=\d+\) ", "", line.strip())
+    return re.sub(r"^[A-Z]+ \d\d-\d\d [\d:]+ \[[\w.]+:\d+\] ", "", text)[:300]
+
+
+def tail(path: Path, lines: int = TAIL_LINES) -> list[str]:
+    """The last lines of a log; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _TAIL_BYTES))
+            return file.read().decode(errors="replace").splitlines()[-lines:]
+    except OSError:
+        return []

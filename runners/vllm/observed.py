@@ -1,0 +1,117 @@
+"""What a client sees of a run: when each request was sent and when its tokens came."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsexp.workload import Request
+from runners.vllm.faults import EngineStalled, ShortOutput
+
+_DIGEST_DIGITS = 16
+_NS_PER_S = 1_000_000_000
+
+
+@dataclass(kw_only=True, slots=True)
+class Stream:
+    """One request on its way. Stamps are nanoseconds of the monotonic clock."""
+
+    request: Request
+    sent_ns: int | None = None
+    num_retries: int = 0
+    tokens: list[int] = field(default_factory=list)
+    arrivals: list[tuple[int, int]] = field(default_factory=list)
+    """(stamp, tokens) of each delivery: a chunk may bring several tokens."""
+    finished: bool = False
+
+    @property
+    def first_token_ns(self) -> int | None:
+        return self.arrivals[0][0] if self.arrivals else None
+
+    @property
+    def last_token_ns(self) -> int | None:
+        return self.arrivals[-1][0] if self.arrivals else None
+
+    @property
+    def output_digest(self) -> str | None:
+        """Equal outputs, equal digest; None before it has finished."""
+        if not self.finished:
+            return None
+        data = np.array(self.tokens, dtype=np.int64).tobytes()
+        return hashlib.sha256(data).hexdigest()[:_DIGEST_DIGITS]
+
+    def gaps_s(self) -> list[float]:
+        """Gaps between output tokens; those that came together share the wait for them.
+
+        They add up to last minus first token, and are one fewer than the tokens.
+        """
+        gaps: list[float] = []
+        before, first = self.arrivals[0]
+        gaps += [0.0] * (first - 1)
+        for stamp, count in self.arrivals[1:]:
+            gaps += [(stamp - before) / _NS_PER_S / count] * count
+            before = stamp
+        return gaps
+
+
+class Streams:
+    """All requests of a run that are sent, in workload order."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self.all = [Stream(request=request) for request in requests]
+        self._last_token_ns = 0
+
+    def sent(self, index: int, stamp_ns: int) -> None:
+        """A request goes out; at a retry the first time counts."""
+        stream = self.all[index]
+        if stream.sent_ns is None:
+            stream.sent_ns = stamp_ns
+
+    def arrived(self, index: int, stamp_ns: int, tokens: Sequence[int]) -> None:
+        """Tokens came; an empty delivery tells nothing."""
+        if not tokens:
+            return
+        stream = self.all[index]
+        stream.tokens += tokens
+        stream.arrivals.append((stamp_ns, len(tokens)))
+        self._last_token_ns = stamp_ns
+
+    def lost(self, index: int) -> None:
+        """A connection broke: what it had brought is void, since the retry begins anew."""
+        stream = self.all[index]
+        stream.num_retries += 1
+        stream.tokens.clear()
+        stream.arrivals.clear()
+
+    def finished(self, index: int) -> None:
+        """A request ended.
+
+        Raises:
+            ShortOutput: with other tokens than planned.
+        """
+        stream = self.all[index]
+        planned, got = stream.request.output_tokens, len(stream.tokens)
+        if got != planned:
+            raise ShortOutput(
+                f"request {stream.request.request_id} ended with {got} of {planned} output tokens"
+            )
+        stream.finished = True
+
+    def require_progress(self, stamp_ns: int, stall_s: float) -> None:
+        """Raise EngineStalled if a request is outstanding and no token came for too long."""
+        since = [s.sent_ns for s in self.all if s.sent_ns is not None and not s.finished]
+        if not since:
+            return
+        still_s = (stamp_ns - max(self._last_token_ns, min(since))) / _NS_PER_S
+        if still_s > stall_s:
+            raise EngineStalled(
+                f"no token for {still_s:.1f} s while {len(since)} requests are outstanding"
+            )
+
+    def token_gaps_s(self) -> NDArray[np.float64]:
+        """Of all finished requests."""
+        return np.array(
+            [gap for s in self.all if s.finished for gap in s.gaps_s()], dtype=np.float64
+        )

@@ -1,0 +1,75 @@
+"""Every swept knob, read back from the engine that runs: a wish that was not granted is a fault.
+
+The engine reports what its scheduler and its worker really hold, as flat text
+(`hsexp.engine.report`). What it must be follows from the cell by the code of the simulator.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hsexp.config.schema import VllmRunConfig
+from hsexp.memory.organizations import create
+from runners.sim import memory_of
+from runners.vllm.faults import KnobDiffers
+
+Report = Mapping[str, str]
+
+
+def require_knobs(config: VllmRunConfig, report: Report) -> None:
+    """Compare an engine's report with the cell.
+
+    Raises:
+        KnobDiffers: names every knob with what was asked for and what runs.
+    """
+    wrong = [
+        f"{name} is {report.get(name, 'not reported')}, asked for {value}"
+        for name, value in expected(config).items()
+        if report.get(name) != value
+    ]
+    if wrong:
+        raise KnobDiffers("; ".join(wrong))
+
+
+def expected(config: VllmRunConfig) -> dict[str, str]:
+    """What the engine must report, by its own names."""
+    memory, organization = memory_of(config), create(config.organization, config.model)
+    pools = [pool.spec for pool in memory.pools]
+    values: dict[str, Any] = {
+        "organization": config.organization.name,
+        "kind": config.organization.kind,
+        "model": config.model.name,
+        "budget_bytes": config.budget.bytes,
+        "block_size": organization.block_size,
+        "checkpoint_grid": organization.checkpoint_grid,
+        "pools": ",".join(f"{pool.name}={pool.num_pages}" for pool in pools),
+        "page_bytes": ",".join(f"{pool.name}={pool.page_bytes}" for pool in pools),
+        "headroom_pages": ",".join(
+            f"{pool.name}={pages}"
+            for pool, pages in zip(pools, memory.admission.headroom_pages, strict=True)
+        ),
+        "headroom": config.admission.headroom,
+        "cap": config.admission.cap,
+        "retention": config.retention.name,
+        "retention_requesters": config.retention.requesters,
+        "pinning": config.pinning.name,
+        "pinning_requesters": config.pinning.requesters,
+        "exact": str(config.exact).lower(),
+        "max_model_len": config.model.max_model_tokens,
+        "max_num_batched_tokens": config.scheduler.token_budget,
+    }
+    return {name: "none" if value is None else str(value) for name, value in values.items()}
+
+
+def pool_facts(report: Report) -> dict[str, Any]:
+    """Pools as a simulated run tells them: pages and bytes of each, and the headroom."""
+    pages, sizes, headroom = (
+        dict(item.split("=") for item in report[name].split(","))
+        for name in ("pools", "page_bytes", "headroom_pages")
+    )
+    return {
+        "pools": {
+            name: {"num_pages": int(count), "page_bytes": int(sizes[name])}
+            for name, count in pages.items()
+        },
+        "headroom_pages": [int(count) for count in headroom.values()],
+    }
