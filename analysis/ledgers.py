@@ -79,6 +79,14 @@ class Ledgers:
         """
         return self._campaign(campaign).path
 
+    def frame(self, campaign: str) -> pd.DataFrame:
+        """Adopted attempts of a campaign whose cells are not serving runs."""
+        return self._campaign(campaign).ledger.frame()
+
+    def attempts(self, campaign: str) -> pd.DataFrame:
+        """Every attempt of such a campaign."""
+        return self._campaign(campaign).attempts
+
     def request_table(self, campaign: str, cell_id: str) -> pd.DataFrame:
         """One row a request of a run."""
         return self._campaign(campaign).ledger.request_table(cell_id)

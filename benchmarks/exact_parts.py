@@ -1,4 +1,4 @@
-"""OMP_NUM_THREADS=2 .venv-cpu/bin/python benchmarks/exact_parts.py [organization=s2] [dtype=bfloat16]
+"""OMP_NUM_THREADS=2 .venv-cpu/bin/python benchmarks/exact_parts.py [dtype=float32]
 
 What each part of `engine.exact` is for: the treatments of the continuation campaign on a small
 model, with all parts, with one of them taken out, and with none. A cell says how many of the
@@ -71,6 +71,18 @@ def _stock_chunks(
     return Chunking.tokens(self, computed, num_prompt_tokens, num_prompt_tokens, left)
 
 
+_canonical_chunks = CanonicalChunking.tokens
+
+
+def _outputs_in_chunks(
+    self: CanonicalChunking, computed: int, num_prompt_tokens: int, num_tokens: int, left: int
+) -> int:
+    """Canonical chunks of the prompt; what was generated is prefilled as in stock vLLM."""
+    if computed >= num_prompt_tokens:
+        return Chunking.tokens(self, computed, num_prompt_tokens, num_tokens, left)
+    return _canonical_chunks(self, computed, num_prompt_tokens, num_tokens, left)
+
+
 @contextmanager
 def without(part: str) -> Iterator[None]:
     """Take one part out of the plugin while an engine runs."""
@@ -78,7 +90,7 @@ def without(part: str) -> Iterator[None]:
         case "canonical chunks":
             replaced = patch.object(CanonicalChunking, "tokens", _stock_chunks)
         case "outputs again as decodes":
-            replaced = patch.object(CanonicalChunking, "one_by_one", Chunking.one_by_one)
+            replaced = patch.object(CanonicalChunking, "tokens", _outputs_in_chunks)
         case "keys with the length":
             replaced = patch.object(CanonicalChunking, "keys", Chunking.keys)
         case "requests alone":
@@ -111,8 +123,9 @@ def main(organization: str = "s2", dtype: str = "bfloat16") -> None:
                         "treatment": treatment.name,
                     }
                 )
-                counts, unmet = found["counts"], "*" * bool(found["unmet"])
-                cells.append(f"{counts['num_equal_logprobs']}/{counts['num_requests']}{unmet}")
+                requests, unmet = found["requests"], "*" * bool(found["unmet"])
+                equal = sum(request["equal_logprobs"] for request in requests)
+                cells.append(f"{equal}/{len(requests)}{unmet}")
         table.add_row(name, *cells)
     Console(highlight=False, width=140).print(table, "*: the treatment did not happen", sep="\n")
 

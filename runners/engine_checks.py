@@ -5,18 +5,20 @@ from typing import Literal
 from rich.console import Console
 
 from hsexp.config.base import ConfigError
-from hsexp.config.schema import DeviceConfig, EngineCampaign
+from hsexp.config.schema import ContinuationCampaign, DeviceConfig, EngineCampaign
 from runners.engines import choose_engine
 
+AboutTheEngine = EngineCampaign | ContinuationCampaign
 
-def print_design(campaign: EngineCampaign, console: Console) -> None:
+
+def print_design(campaign: AboutTheEngine, console: Console) -> None:
     """One line for the campaign, one for its factors as published."""
     console.print(f"{campaign.name}: {campaign.title} (Section {campaign.section})")
     console.print(f"{campaign.name}: {_design(campaign)}", markup=False)
 
 
 def refusal(
-    campaign: EngineCampaign, asked: Literal["sim", "vllm", "auto"], device: DeviceConfig
+    campaign: AboutTheEngine, asked: Literal["sim", "vllm", "auto"], device: DeviceConfig
 ) -> ConfigError:
     """Why the launch is refused, whatever its stage: the engine that is needed, and what for.
 
@@ -34,7 +36,7 @@ def refusal(
     )
 
 
-def _design(campaign: EngineCampaign) -> str:
+def _design(campaign: AboutTheEngine) -> str:
     factors = [
         f"{factor} {'not stated' if levels is None else ', '.join(map(str, levels))}"
         for factor, levels in campaign.design.items()

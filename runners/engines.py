@@ -1,10 +1,9 @@
 """Which engine runs the cells: what was asked for, and what this machine has."""
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 from filelock import FileLock, Timeout
@@ -14,7 +13,7 @@ from hsexp.config.base import ConfigError
 from hsexp.config.launch import Launch
 from hsexp.config.schema import DeviceConfig, VllmEngine
 from runners import sim
-from runners.trial import Execute
+from runners.trial import Outcome
 
 Engine = Literal["sim", "vllm"]
 
@@ -41,18 +40,17 @@ def choose_engine(
     return "vllm", "engine=auto: vllm and a GPU are present"
 
 
-def executor(engine: Engine, launch: Launch, *, logs: Path) -> Execute:
+def executor(engine: Engine, launch: Launch) -> Callable[..., Outcome]:
     """The function that runs one cell; importable in a spawned process.
 
-    Args:
-        logs: where real runs keep the logs of their attempts.
+    On a real engine it also takes `logs`, where the attempts keep theirs.
     """
     if engine == "sim":
         return partial(sim.execute, record_steps=launch.record_steps)
     from runners.vllm.execute import execute
 
     assert isinstance(launch.engine, VllmEngine)
-    return partial(execute, logs=logs, limits=launch.engine.limits)
+    return partial(execute, limits=launch.engine.limits)
 
 
 def num_workers(engine: Engine, asked: int | None, num_cores: int) -> int:

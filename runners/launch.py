@@ -2,7 +2,9 @@
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from hydra import compose
@@ -19,8 +21,10 @@ from hsexp.config.schema import (
     CacheLabCampaign,
     CapacityCampaign,
     CollectionCampaign,
+    ContinuationCampaign,
     EngineCampaign,
     FixedWorkCampaign,
+    ServingCampaign,
     SpeculationCampaign,
     TraceWorkload,
     parse_run,
@@ -31,12 +35,15 @@ from hsexp.planner import make_plan
 from hsexp.workload import TraceError, build
 from runners.campaign import Summary, run_plan
 from runners.capacity import print_capacity
+from runners.continuation.execute import execute as check
+from runners.continuation.plan import make_plan as continuation_plan
 from runners.engine_checks import print_design, refusal
 from runners.engines import Engine, choose_engine, executor, machine_for, num_workers
 from runners.fixed_work import print_fixed_work
 from runners.labs import print_branching, print_cachelab, print_speculation
 from runners.plan_view import print_plan
 from runners.run_view import print_runs
+from runners.trial import Outcome
 
 EXIT_FAILED_CELLS, EXIT_REFUSED, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -125,6 +132,8 @@ def run_launch(launch: Launch, overrides: list[str], console: Console, *, analys
         case CacheLabCampaign():
             print_cachelab(launch.campaign, console)
             return Result(exit_code=0)
+        case ContinuationCampaign():
+            return _run_continuation(launch, launch.campaign, overrides, console, analyse=analyse)
         case EngineCampaign():
             print_design(launch.campaign, console)
             raise refusal(launch.campaign, launch.engine.name, launch.device)
@@ -204,6 +213,49 @@ def _run_serving(
         print_plan(plan, console)
         console.print(f"{plan.campaign}: plan {plan.digest} (what all cells share, tests, seeds)")
         return Result(exit_code=0)
+    return _carry_out(
+        launch, plan, engine, executor(engine, launch), overrides, console, analyse=analyse
+    )
+
+
+def _run_continuation(
+    launch: Launch,
+    campaign: ContinuationCampaign,
+    overrides: list[str],
+    console: Console,
+    *,
+    analyse: bool,
+) -> Result:
+    print_design(campaign, console)
+    engine, why = choose_engine(launch.engine.name, launch.device)
+    if engine != campaign.needs_engine:
+        raise refusal(campaign, launch.engine.name, launch.device)
+    plan = continuation_plan(launch, campaign)
+    console.print(f"{plan.campaign}: engine {engine} ({why}), device {launch.device.name}")
+    for note in plan.notes:
+        console.print(f"{plan.campaign}: {note}")
+    if launch.stage == "plan":
+        print_plan(plan, console)
+        return Result(exit_code=0)
+    execute = partial(check, limit_s=campaign.limit_s, device=launch.device.name)
+    return _carry_out(launch, plan, engine, execute, overrides, console, analyse=analyse)
+
+
+def _carry_out(
+    launch: Launch,
+    plan: Plan,
+    engine: Engine,
+    execute: Callable[..., Outcome],
+    overrides: list[str],
+    console: Console,
+    *,
+    analyse: bool,
+) -> Result:
+    """Run what the ledger lacks, then tables and figures.
+
+    Args:
+        execute: takes a cell, and `logs`, where real runs keep those of their attempts.
+    """
     path = launch.ledger or LEDGERS / plan.campaign / engine
     ledger = Ledger.open(path, contract=plan.contract)
     ledger.register(plan.registration, digest=plan.digest, amend=launch.amend)
@@ -213,7 +265,7 @@ def _run_serving(
     ledger.launch(
         overrides=overrides, notes=notes, provenance=Provenance.collect(), note=launch.note
     )
-    summary = _run(launch, plan, ledger, engine, console)
+    summary = _run(launch, plan, ledger, engine, execute, console)
     console.print(f"{plan.campaign}: ledger {path}")
     analyses: tuple[Analysis, ...] = ()
     if plan.campaign not in analysed_campaigns() or launch.scale is not None:
@@ -239,12 +291,19 @@ def _own_seeds(launch: Launch, plan: Plan) -> tuple[int, ...] | None:
     return launch.seeds
 
 
-def _run(launch: Launch, plan: Plan, ledger: Ledger, engine: Engine, console: Console) -> Summary:
+def _run(
+    launch: Launch,
+    plan: Plan,
+    ledger: Ledger,
+    engine: Engine,
+    execute: Callable[..., Outcome],
+    console: Console,
+) -> Summary:
     with machine_for(engine):
         return run_plan(
             plan,
             ledger,
-            executor(engine, launch, logs=ledger.path / "logs"),
+            partial(execute, logs=ledger.path / "logs") if engine == "vllm" else execute,
             workers=num_workers(engine, launch.workers, len(os.sched_getaffinity(0))),
             console=console,
         )
@@ -260,7 +319,8 @@ def _reuse(launch: Launch, plan: Plan, ledger: Ledger, engine: Engine) -> list[s
     attempts = ledger.attempts()
     excluded = set(attempts["cell_id"][attempts["exclusion_reason"].notna()])
     root = ledger.path.parent.parent
-    for name in launch.serving.reuses:
+    reuses = launch.campaign.reuses if isinstance(launch.campaign, ServingCampaign) else ()
+    for name in reuses:
         try:
             source = Ledger.read(root / name / engine)
         except LedgerError:

@@ -39,8 +39,8 @@ MEMORY_USES = ("hsexp.memory", "hsexp.geometry", "hsexp.config.schema", "hsexp.c
 
 CLOCKS = ("time", "datetime", "asyncio", "sched")
 
-INSIDE_VLLM = ("hsexp.engine",)
-"""What vLLM loads as a plugin; everything else belongs to the light install."""
+INSIDE_VLLM = ("hsexp.engine", "runners.continuation.engine")
+"""What vLLM loads as a plugin, and a process around it; all else belongs to the light install."""
 
 SOURCES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path

@@ -17,6 +17,7 @@ from analysis.tables import (
     c3,
     c4,
     caps,
+    continuation,
     extension,
     extension_paper,
     g1,
@@ -114,6 +115,8 @@ TABLES: dict[str, Entry] = {
         from_ledgers=of_block("matched_boundary", "work", c4.from_runs),
         from_paper=always(c4.from_paper),
     ),
+    "D-1": Entry(from_ledgers=continuation.d1, lacks="evidence of its invariants"),
+    "D-3": Entry(from_ledgers=continuation.d3, lacks="outputs and states of its checks"),
     "E-1": Entry(from_ledgers=anchors.e1, from_paper=always(anchors.e1_from_paper)),
     "E-2": Entry(from_ledgers=anchors.e2, from_paper=always(anchors.e2_from_paper)),
     "E-3": Entry(from_ledgers=anchors.e3, from_paper=always(anchors.e3_from_paper)),
@@ -195,6 +198,7 @@ TABLES: dict[str, Entry] = {
     "live-separation": Entry(
         from_ledgers=live_separation.from_ledgers, lacks="throughput and latencies of its cells"
     ),
+    "continuation": Entry(from_ledgers=continuation.verdicts, lacks="continuation outputs"),
     "branching-samples": counted(labs.branching_samples),
     "branching-beams": counted(labs.branching_beams),
     "speculation-passes": counted(labs.speculation_passes),

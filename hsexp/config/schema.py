@@ -556,6 +556,37 @@ class EngineCampaign(Config):
     """Runs that the paper states; null where it does not."""
 
 
+class ContinuationCampaign(Config):
+    """Whether treated requests continue as their isolated recomputations do, on a real engine."""
+
+    kind: Literal["continuation"]
+    name: Name
+    title: str
+    section: str
+    needs_engine: Literal["vllm"]
+    why: str
+    """What a simulation lacks, as the end of a sentence."""
+    design: dict[Name, tuple[str | float, ...] | None]
+    """Factors and their levels as published; null where the paper does not state them."""
+    num_runs: PositiveInt | None
+    """Runs that the paper states; null where it does not."""
+    organizations: Annotated[tuple[Name, ...], Field(min_length=1)]
+    dtype_bytes: Annotated[tuple[Literal[2, 4], ...], Field(min_length=1)]
+    """Bytes of an element of weights, activations and states: bfloat16 or float32."""
+    exact: Annotated[tuple[bool, ...], Field(min_length=1)]
+    depths_tokens: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+    """Lengths of the shared prefix."""
+    treatments: Annotated[tuple[Name, ...], Field(min_length=1)]
+    """What is done to the requests, by name."""
+    cap: PositiveInt
+    """Most running requests."""
+    slots_per_slab: PositiveInt
+    """S2's slots follow the size of a page, which depends on the element."""
+    limit_s: PositiveFloat
+    """Longest time for one check; a slower one is a failed attempt."""
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
+
+
 class ScaleConfig(Config):
     """Another size of the campaigns, for a small model on a slow device.
 
@@ -662,6 +693,7 @@ CampaignConfig = Annotated[
     | BranchingCampaign
     | SpeculationCampaign
     | CacheLabCampaign
+    | ContinuationCampaign
     | EngineCampaign
     | CollectionCampaign,
     Field(discriminator="kind"),
@@ -692,6 +724,21 @@ class RunConfig(Config):
     exact: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
     """Canonical chunks; left out of the names of cells that have none."""
     seed: Seed
+
+
+class ContinuationRun(Config):
+    """Everything that decides the outcome of one continuation check."""
+
+    model: ModelConfig
+    organization: OrganizationConfig
+    exact: bool
+    depth_tokens: PositiveInt
+    treatment: Name
+    token_budget: PositiveInt
+    cap: PositiveInt
+    hardware: HardwareConfig
+    seed: Seed
+    """Draws weights and requests."""
 
 
 class VllmRunConfig(RunConfig):

@@ -194,6 +194,18 @@ TARGETS = (
         source="9ebae78998e03b1c",
         reason="the state that a step reads is found in the same block table",
     ),
+    Target(
+        module="vllm.v1.attention.backends.mamba_attn",
+        name="BaseMambaAttentionMetadataBuilder._update_metadata_for_cudagraph_capture",
+        source="b832bc605c1ae7fd",
+        reason="rows of paged states are staged for CUDA graphs as vLLM stages its own",
+    ),
+    Target(
+        module="vllm.v1.worker.gpu_model_runner",
+        name="GPUModelRunner._is_uniform_decode",
+        source="6dbc57ed67619208",
+        reason="a full graph is picked by shape alone, so rows are staged by shape alone",
+    ),
 )
 
 

@@ -101,9 +101,9 @@ def beam_rows(
         choices = draw_parents(width, campaign.beam_steps, campaign.seed)
         labs: dict[Way, Lab] = {}
         for way in _SEARCHES:
-            lab = labs[way] = Lab(
-                organization, config, nominal_bytes, max_leaves=2 * width if way == "leaf" else 0
-            )
+            # Leaves of the last step, and those of this one.
+            max_leaves = 2 * width if way == "leaf" else 0
+            lab = labs[way] = Lab(organization, config, nominal_bytes, max_leaves=max_leaves)
             if way in ("share", "copy"):
                 _search_by_forks(lab, prompt, choices, by_copying=way == "copy")
             else:

@@ -1,6 +1,7 @@
 """Compares treated requests with their isolated recomputations."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,76 +15,56 @@ class Compared:
 
     run: Run
     reference_of: Mapping[str, str]
-    """Name of the reference, by the key of the arrival."""
+    """Name of the reference, by the name of the request."""
     unmet: Sequence[str]
     """Fidelity conditions that did not hold."""
 
 
+_EVENTS = ("preemptions", "lost_checkpoints", "reclaimed_slabs", "retained_checkpoints")
+"""Counters of the memory that say that a treatment happened."""
+
+
 def compare(treated: Sequence[Compared], references: tuple[Run, Run]) -> dict[str, Any]:
-    """Counts over all requests of a treatment, in plain data.
+    """All requests of a treatment, in plain data.
 
     Args:
         references: every request alone, in two engines.
 
     Returns:
-        "counts": requests, those with equal tokens, those with bit-identical logprobs, states that
-        both runs have at a boundary, those of equal bytes, references that were stable, treatment
-        events; "max_logprob_difference" over positions with the same history; "unmet" conditions.
+        "requests": one row each (`runners.continuation.execute.REQUEST_COLUMNS`); "events": totals
+        of what happened; "unmet": conditions that did not hold.
     """
-    counts: dict[str, int] = dict.fromkeys(
-        (
-            "num_requests",
-            "num_equal_tokens",
-            "num_equal_logprobs",
-            "num_states",
-            "num_equal_states",
-            "num_stable_references",
-            "num_adopted",
-            "num_preemptions",
-            "num_preempted_outputs",
-            "num_lost_checkpoints",
-            "num_reclaimed_slabs",
-            "num_retained_checkpoints",
-        ),
-        0,
-    )
-    difference = 0.0
-    unmet: list[str] = []
-    first, second = references
+    events: Counter[str] = Counter(dict.fromkeys((*_EVENTS, "preempted_outputs"), 0))
     for one in treated:
-        run = one.run
-        unmet += one.unmet
-        for name, counter in _COUNTERS.items():
-            counts[name] += run["counters"][counter]
-        counts["num_preempted_outputs"] += sum(run["generated_when_preempted"])
-        for key, name in one.reference_of.items():
-            counts["num_requests"] += 1
-            counts["num_stable_references"] += _is_stable(first, second, name)
-            counts["num_adopted"] += run["cached"][key] > 0
-            counts["num_equal_tokens"] += run["tokens"][key] == first["tokens"][name]
-            counts["num_equal_logprobs"] += run["logprobs"][key] == first["logprobs"][name]
-            states, alone = run["states"].get(key, {}), first["states"].get(name, {})
-            both = states.keys() & alone.keys()
-            counts["num_states"] += len(both)
-            counts["num_equal_states"] += sum(states[at] == alone[at] for at in both)
-            difference = max(
-                difference,
-                logprob_difference(
-                    run["tokens"][key],
-                    run["logprobs"][key],
-                    first["tokens"][name],
-                    first["logprobs"][name],
-                ),
-            )
-    return {"counts": counts, "max_logprob_difference": difference, "unmet": sorted(set(unmet))}
+        events.update({name: one.run["counters"][name] for name in _EVENTS})
+        events["preempted_outputs"] += sum(one.run["generated_when_preempted"])
+    return {
+        "requests": [row for one in treated for row in _rows(one, *references)],
+        "events": dict(events),
+        "unmet": sorted({text for one in treated for text in one.unmet}),
+    }
 
 
-_COUNTERS = {
-    "num_preemptions": "preemptions",
-    "num_lost_checkpoints": "lost_checkpoints",
-    "num_reclaimed_slabs": "reclaimed_slabs",
-    "num_retained_checkpoints": "retained_checkpoints",
-}
+def _rows(one: Compared, first: Run, second: Run) -> Iterator[dict[str, Any]]:
+    run = one.run
+    for request, name in one.reference_of.items():
+        states, alone = run["states"].get(request, {}), first["states"].get(name, {})
+        both = states.keys() & alone.keys()
+        yield {
+            "request": request,
+            "adopted_tokens": run["cached"][request],
+            "stable_reference": _is_stable(first, second, name),
+            "equal_tokens": run["tokens"][request] == first["tokens"][name],
+            "equal_logprobs": run["logprobs"][request] == first["logprobs"][name],
+            "max_logprob_difference": logprob_difference(
+                run["tokens"][request],
+                run["logprobs"][request],
+                first["tokens"][name],
+                first["logprobs"][name],
+            ),
+            "num_states": len(both),
+            "num_equal_states": sum(states[at] == alone[at] for at in both),
+        }
 
 
 def _is_stable(first: Run, second: Run, name: str) -> bool:

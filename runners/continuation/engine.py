@@ -34,6 +34,7 @@ from hsexp.config.schema import RetentionConfig
 from hsexp.engine.mini import SPECIAL_TOKENS, VOCABULARY, seeded_checkpoint
 from hsexp.engine.settings import EngineSettings
 from hsexp.memory import Hit, Observer, SequenceMemory
+from hsexp.plan import content_digest
 from runners.continuation.compare import Compared, Run, compare
 from runners.continuation.prompts import Ask, Prompts
 from runners.continuation.treatments import ROOMY, TREATMENTS, Arrival, Scenario, in_turn
@@ -80,7 +81,9 @@ class Bench:
             vocabulary=range(SPECIAL_TOKENS, VOCABULARY),
             seed=job["seed"],
         )
-        engines = _Engines(settings, token_budget=job["token_budget"], prompts=prompts)
+        engines = _Engines(
+            settings, token_budget=job["token_budget"], prompts=prompts, seed=job["seed"]
+        )
         key = {name: value for name, value in job.items() if name != "treatment"}
         if key != self._key:
             self._references, self._key = None, key
@@ -97,17 +100,23 @@ class Bench:
                 if scenario.compared is None or arrival.ask.name in scenario.compared
             }
             compared.append(Compared(run=run, reference_of=pairs, unmet=unmet))
-        return compare(compared, self._references) | {"report": engines.report}
+        return compare(compared, self._references) | {
+            "pools_requests": [one.run["pool_requests"] for one in compared],
+            "report": engines.report,
+            "workload_digest": content_digest([ask.prompt for ask in prompts.asks]),
+        }
 
 
 class _Engines:
     """Fresh engines of one arm."""
 
-    def __init__(self, settings: EngineSettings, *, token_budget: int, prompts: Prompts) -> None:
+    def __init__(
+        self, settings: EngineSettings, *, token_budget: int, prompts: Prompts, seed: int
+    ) -> None:
         self.report: dict[str, str] = {}
         self._settings = settings
         self._token_budget = token_budget
-        self._model = str(seeded_checkpoint(settings.model))
+        self._model = str(seeded_checkpoint(settings.model, seed=seed))
         unanswered = prompts.with_turns({ask.name: [0] * ask.max_tokens for ask in prompts.members})
         self._max_tokens = max(len(ask.prompt) + ask.max_tokens for ask in unanswered.asks)
 

@@ -41,6 +41,7 @@ class CheckProcess:
         self._path = Path(self._folder.name)
         self._limit_s = limit_s
         self._number = 0
+        self.log = log
         self._process = EngineProcess(
             [*PROGRAM, str(self._path)], environment=ENVIRONMENT | environment, log=log
         )
@@ -60,6 +61,10 @@ class CheckProcess:
             self._process.wait(_END_S)
         self._process.kill()
         self._folder.cleanup()
+
+    def close(self) -> None:
+        """Let the process end by itself, or kill it after a while."""
+        self.__exit__(None, None, None)
 
     def check(self, job: dict[str, Any]) -> dict[str, Any]:
         """What `runners.continuation.compare.compare` gives, and the engine's report.

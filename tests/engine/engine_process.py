@@ -44,7 +44,7 @@ class EngineProcess:
         if answer != "done":
             if not answer:  # it has died
                 self.close()
-            raise RuntimeError((folder / "errors").read_text(encoding="utf-8")[-4000:])
+            raise RuntimeError((folder / "errors").read_text(encoding="utf-8")[-2000:])
         result: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
         return result
 

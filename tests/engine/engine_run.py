@@ -115,7 +115,7 @@ def run(engine: Any, job: dict[str, Any]) -> dict[str, Any]:
                 cancelled[request["id"]] = str(phase)
                 engine.abort_request([request["id"]])
         for output in engine.step():
-            outputs[output.request_id] = _plain(output)
+            _note(outputs, output)
         if watch is not None:
             watch.after_step(step)
         step += 1
@@ -142,19 +142,20 @@ def _add(engine: Any, request: dict[str, Any]) -> None:
     )
 
 
-def _plain(output: Any) -> dict[str, Any]:
-    first, *others = output.outputs
-    plain = {
+def _note(outputs: dict[str, Any], output: Any) -> None:
+    """Keep the latest of a request; several samples come one by one."""
+    plain = outputs.setdefault(output.request_id, {"samples": {}})
+    for completion in output.outputs:
+        plain["samples"][str(completion.index)] = list(completion.token_ids)
+    first = output.outputs[0]
+    plain |= {
         "finished": output.finished,
         "cached": output.num_cached_tokens,
         "tokens": list(first.token_ids),
         "logprobs": _logprobs(first.logprobs),
     }
-    if others:
-        plain["others"] = [list(completion.token_ids) for completion in others]
     if output.prompt_logprobs is not None:
         plain["prompt_logprobs"] = _logprobs(output.prompt_logprobs[1:])
-    return plain
 
 
 def _logprobs(positions: Any) -> list[dict[str, float]]:

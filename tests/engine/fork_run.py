@@ -106,6 +106,7 @@ class EngineRun:
 
     def samples(self, task: dict[str, Any]) -> Any:
         from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
 
         engine, outputs = self.llm.llm_engine, {}
         for i, prompt in enumerate(task["prompts"]):
@@ -114,6 +115,7 @@ class EngineRun:
                 max_tokens=task["max_tokens"],
                 ignore_eos=True,
                 logprobs=2,
+                output_kind=RequestOutputKind.FINAL_ONLY,
                 **task["sampling"],
             )
             engine.add_request(str(i), {"prompt_token_ids": prompt}, params)
@@ -139,8 +141,8 @@ class EngineRun:
     def beams(self, task: dict[str, Any]) -> Any:
         from vllm.sampling_params import BeamSearchParams
 
-        if task.get("eos") is not None:
-            self.llm.renderer.get_tokenizer().eos_token = f"t{task['eos']}"
+        # Engines share the tokenizer, and vLLM's ranking knows its end token even if it is ignored.
+        self.llm.renderer.get_tokenizer().eos_token = f"t{task.get('eos', 2)}"
         found = self.llm.beam_search(
             [{"prompt_token_ids": prompt} for prompt in task["prompts"]],
             BeamSearchParams(

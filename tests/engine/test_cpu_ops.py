@@ -18,6 +18,7 @@ from kernel_cases import (
     same_bits,
 )
 
+from hsexp.config.base import ConfigError
 from hsexp.engine.kernels.cpu import CpuOps
 from hsexp.engine.kernels.ops import ops_for
 
@@ -59,8 +60,11 @@ def read(rows: Rows, pool: Pool) -> torch.Tensor:
     return torch.where(fresh, 0, found)
 
 
-def test_a_cpu_takes_the_cpus_operations() -> None:
+def test_a_device_takes_its_own_operations_or_none() -> None:
     assert ops_for(torch.device("cpu")).name == "cpu-ops"
+    assert ops_for(torch.device("cuda")).name == "triton-fused"
+    with pytest.raises(ConfigError, match="cpu or cuda, got xpu"):
+        ops_for(torch.device("xpu"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -64,9 +64,9 @@ def test_options_of_conf_are_named_and_whole_mappings_are_taken_as_they_are(
 
 
 def test_a_budget_in_gib_is_shared_by_all_layers_and_never_exceeded(tmp_path: Path) -> None:
-    config = served_config(tmp_path, FALCON_H1_7B, {"organization": "s2", "budget_gib": 4})
+    config = served_config(tmp_path, FALCON_H1_7B, {"organization": "s2", "budget_gib": 4.01})
     chosen = EngineSettings.of(config.additional_config)
-    # 2**32 / 44 layers / 512 KiB = 186.2 pages
+    # 4.01 GiB / 44 layers / 512 KiB = 186.6 pages
     assert [pool.num_pages for pool in chosen.plan.pools] == [186]
 
 

@@ -1,7 +1,7 @@
 """Requests fork one another's state: vLLM's scheduler over a worker that computes exactly.
 
-Every step compares each output, each cached entry and each leaf with a replay from scratch (`toy_core`).
-Blocks are 8 tokens and the checkpoint grid is 8; in D0 blocks are 2 tokens.
+Every step compares each output, each cached entry and each leaf with a replay from scratch
+(`toy_core`). Blocks are 8 tokens and the checkpoint grid is 8; in D0 blocks are 2 tokens.
 """
 
 import random
@@ -49,7 +49,7 @@ def test_samples_compute_their_prompt_once(
     core = core_of(organization, tmp_path, asynchronous=asynchronous)
     for _ in range(3):
         core.add(PROMPT, 4)
-    # The last boundary is at 24: the first sample goes there, to 28, and on; the others wait for 28.
+    # The last boundary is at 24: the first sample goes there and to 28, which the others wait for.
     assert steps_of(core) == [24, 4, 3, 3, 3, 3]
     # The leaf keeps what is at 28, so each of the three copies the state, and the tail block of 4
     # tokens where there is one.
@@ -186,14 +186,14 @@ def test_a_request_that_reads_no_cache_neither_waits_nor_leads(tmp_path: Path) -
 
 def test_a_leaf_is_not_used_while_a_block_before_it_is_computed_again(tmp_path: Path) -> None:
     # D0: 6 blocks of 2 tokens before the leaf at 12, which is nothing but a state. Another request
-    # evicts the blocks, a third one computes them again in the step in which the fourth is admitted.
+    # evicts the blocks, and one computes them again in the step in which the last is admitted.
     core = core_of("d0", tmp_path, num_pages=16, num_states=10, token_budget=64)
     core.add(PROMPT[:12], 1)
     core.run()
     core.add(list(range(200, 228)), 5)
     core.run()
     assert len(core.memory.branching.leaves) == 1
-    core.add([1, 2, 3], 1)  # so that the worker takes the fourth before the third
+    core.add([1, 2, 3], 1)  # so that the worker takes the last one first
     core.run()
     core.add([*PROMPT[:12], 7, 8], 2)
     core.add([*PROMPT[:12], 9], 2)

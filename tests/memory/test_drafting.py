@@ -258,3 +258,19 @@ def test_a_fork_between_passes_leaves_the_parents_lead_alone(organization: str) 
     for _ in range(5):
         speculate(engine, child, num_right=1, num_drafts=3)
         speculate(engine, parent, num_right=0, num_drafts=3)
+
+
+def test_blocks_that_a_child_counts_as_published_have_their_keys(organization: str) -> None:
+    # 6 known tokens and 4 accepted drafts: a block ends behind the known ones, without a key yet.
+    engine = engine_of(organization, grid=16)
+    parent = started(engine, 5)
+    speculate(engine, parent, num_right=4, num_drafts=4)
+    assert parent.computed == 10
+    key = parent.sequence.keys.attention[10 // engine.memory.block_size - 1]
+    assert key not in engine.memory.block_index.oldest
+    child = engine.fork(parent, 1000)
+    assert child is not None
+    assert key in engine.memory.block_index.oldest
+    engine.check()
+    engine.drop(parent)
+    speculate(engine, child, num_right=2, num_drafts=3)

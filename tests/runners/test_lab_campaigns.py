@@ -54,4 +54,3 @@ def test_a_lab_refuses_what_makes_no_sense(setting: str, refused: str) -> None:
     campaign, change = setting.split(" ")
     with pytest.raises(ConfigError, match=refused):
         carried_out(f"campaign={campaign}", change.strip("'"))
-

@@ -5,6 +5,8 @@ from typing import ClassVar
 
 import torch
 
+from hsexp.config.base import ConfigError
+
 
 class PagedOps(ABC):
     """Operations over a layer's states, which are named by composite ids.
@@ -77,11 +79,17 @@ class PagedOps(ABC):
 
 
 def ops_for(device: torch.device) -> PagedOps:
-    """The implementation for the device that holds the states."""
+    """The implementation for the device that holds the states.
+
+    Raises:
+        ConfigError: there is none.
+    """
     if device.type == "cuda":
         from hsexp.engine.kernels.fused import FusedOps
 
         return FusedOps()
-    from hsexp.engine.kernels.cpu import CpuOps
+    if device.type == "cpu":
+        from hsexp.engine.kernels.cpu import CpuOps
 
-    return CpuOps()
+        return CpuOps()
+    raise ConfigError(f"paged states need a device of type cpu or cuda, got {device.type}")

@@ -1,0 +1,135 @@
+"""The cells of the continuation campaign: one a treatment, organization, dtype, depth and seed."""
+
+import itertools
+from typing import Any
+
+from hsexp.config.base import ConfigError
+from hsexp.config.catalog import read_option
+from hsexp.config.launch import Launch, parse_union
+from hsexp.config.schema import (
+    ContinuationCampaign,
+    ContinuationRun,
+    HardwareConfig,
+    ModelConfig,
+    OrganizationConfig,
+    S2Config,
+)
+from hsexp.geometry import StateGeometry
+from hsexp.memory.organizations import create
+from hsexp.plan import Cell, Plan, content_key
+from runners.continuation.treatments import TREATMENTS
+
+DTYPES = {2: "bfloat16", 4: "float32"}
+
+
+def make_plan(launch: Launch, campaign: ContinuationCampaign) -> Plan:
+    """Every check, seeds outermost, treatments innermost: those of one arm share their references.
+
+    Raises:
+        ConfigError: a treatment or an organization is unknown, or a cell is refused.
+    """
+    _require_known(campaign.treatments)
+    if launch.model.checkpoint is not None:
+        raise ConfigError(
+            f"model.checkpoint must be null for campaign {campaign.name}, whose weights come from "
+            f"its seeds, got {launch.model.checkpoint}"
+        )
+    hardware = launch.device.hardware
+    if hardware is None:
+        raise ConfigError(
+            f"device.hardware is required to run vllm, got null for device {launch.device.name}: "
+            "it is only simulated"
+        )
+    pinned = launch.organization
+    organizations = campaign.organizations if pinned is None else (pinned.name,)
+    cells, notes = [], []
+    for seed, dtype_bytes, name, exact, depth in itertools.product(
+        launch.seeds or campaign.seeds,
+        campaign.dtype_bytes,
+        organizations,
+        campaign.exact,
+        campaign.depths_tokens,
+    ):
+        model = launch.model.model_copy(update={"dtype_bytes": dtype_bytes})
+        config = _organization(launch, campaign, name, model)
+        grid = create(config, model).checkpoint_grid
+        if depth < grid:
+            notes.append(f"depth {depth} has no boundary for {name}, whose grid is {grid} tokens")
+        for treatment in campaign.treatments:
+            only = TREATMENTS[treatment].only
+            if depth >= grid and (not only or config.kind in only):
+                axes = {
+                    "organization": name,
+                    "dtype": DTYPES[dtype_bytes],
+                    "exact": exact,
+                    "depth_tokens": depth,
+                    "treatment": treatment,
+                    "seed": seed,
+                }
+                run = ContinuationRun(
+                    model=model,
+                    organization=config,
+                    exact=exact,
+                    depth_tokens=depth,
+                    treatment=treatment,
+                    token_budget=launch.scheduler.token_budget,
+                    cap=campaign.cap,
+                    hardware=hardware,
+                    seed=seed,
+                )
+                cells.append(_cell(campaign.name, axes, run))
+    return Plan(
+        campaign=campaign.name,
+        cells=tuple(cells),
+        contract=_contract(launch, campaign, hardware),
+        notes=tuple(dict.fromkeys(notes)),
+        registration={"seeds": list(campaign.seeds), "treatments": list(campaign.treatments)},
+    )
+
+
+def _cell(campaign: str, axes: dict[str, Any], run: ContinuationRun) -> Cell:
+    config = run.model_dump(mode="json")
+    paired = {axis: axes[axis] for axis in ("depth_tokens", "treatment", "seed")}
+    return Cell(
+        campaign=campaign,
+        block="checks",
+        axes=axes,
+        config=config,
+        cell_id=content_key(config),
+        pair_id=content_key(paired),
+    )
+
+
+def _organization(
+    launch: Launch, campaign: ContinuationCampaign, name: str, model: ModelConfig
+) -> Any:
+    if launch.organization is not None:
+        return launch.organization
+    config = parse_union(OrganizationConfig, read_option("organization", name), path=name)
+    if isinstance(config, S2Config):
+        page_bytes = config.block_size * StateGeometry.of(model).kv_token_bytes
+        config = config.model_copy(update={"slot_bytes": page_bytes // campaign.slots_per_slab})
+    return config
+
+
+def _contract(
+    launch: Launch, campaign: ContinuationCampaign, hardware: HardwareConfig
+) -> dict[str, Any]:
+    """What all checks of a ledger share."""
+    return {
+        "campaign": campaign.name,
+        "engine": "vllm",
+        "model": launch.model.model_dump(mode="json"),
+        "hardware": hardware.model_dump(mode="json"),
+        "token_budget": launch.scheduler.token_budget,
+        "cap": campaign.cap,
+        "slots_per_slab": campaign.slots_per_slab,
+    }
+
+
+def _require_known(treatments: tuple[str, ...]) -> None:
+    for name in treatments:
+        if name not in TREATMENTS:
+            raise ConfigError(
+                f"campaign.treatments: {name} is unknown; there is {', '.join(TREATMENTS)}"
+            )
