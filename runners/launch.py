@@ -268,7 +268,8 @@ def _carry_out(
     summary = _run(launch, plan, ledger, engine, execute, console)
     console.print(f"{plan.campaign}: ledger {path}")
     analyses: tuple[Analysis, ...] = ()
-    if plan.campaign not in analysed_campaigns() or launch.scale is not None:
+    is_serving = isinstance(launch.campaign, ServingCampaign)
+    if is_serving and (plan.campaign not in analysed_campaigns() or launch.scale is not None):
         print_runs(plan, ledger.frame(), console)
     if plan.campaign in analysed_campaigns() and launch.stage == "all":
         analyses = (Analysis(campaign=plan.campaign, ledger=path, seeds=_own_seeds(launch, plan)),)

@@ -182,7 +182,11 @@ def d3(ledgers: Ledgers) -> Table:
     frame, origin = _read(ledgers)
     rows = []
     for check in _checks(int(frame["depth_tokens"].min()), int(frame["depth_tokens"].max())):
-        row = {"check": check.name, "published": check.published(), "ours": check.ours}
+        row: dict[str, Any] = {
+            "check": check.name,
+            "published": check.published(),
+            "ours": check.ours,
+        }
         for exact, mode in _MODES.items():
             chosen = check.select(frame[frame["exact"] == exact])
             sums = _sums(chosen)
@@ -313,9 +317,9 @@ def _failed(ledgers: Ledgers) -> tuple[str, ...]:
     failed = attempts[~attempts["cell_id"].isin(attempts["cell_id"][attempts["status"] == "ok"])]
     last = failed.drop_duplicates("cell_id", keep="last")
     return tuple(
-        f"{row.organization} {row.dtype} {_MODES[row.exact]} {row.treatment} depth "
-        f"{row.depth_tokens} seed {row.seed}: {row.reason}"
-        for row in last.itertuples()
+        f"{row['organization']} {row['dtype']} {_MODES[row['exact']]} {row['treatment']} depth "
+        f"{row['depth_tokens']} seed {row['seed']}: {row['reason']}"
+        for row in last.to_dict("records")
     )
 
 

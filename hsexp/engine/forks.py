@@ -163,13 +163,10 @@ class Forks:
     ) -> Hashable | None:
         """Names the tokens of a request that is over, if the next step of a beam search may go on
         from them: the request was to generate a single token, and it did."""
-        if request.max_tokens > 1 or not _is_plain(request) or request.num_in_flight_tokens:
+        over = (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH_CAPPED)
+        if request.max_tokens > 1 or request.status not in over or not _is_plain(request):
             return None
-        if request.status not in (
-            RequestStatus.FINISHED_STOPPED,
-            RequestStatus.FINISHED_LENGTH_CAPPED,
-        ):
-            return None
+        assert not request.num_in_flight_tokens, "no step follows the only token"
         return self._key(request, sequence, computed)
 
     def _key(self, request: Request, sequence: SequenceMemory, num_tokens: int) -> Hashable:

@@ -101,5 +101,3 @@ def write_checkpoint(
             parameter.data.normal_(0, scale, generator=generator)
     chosen = dtype or ("bfloat16" if shape.dtype_bytes == 2 else "float32")
     model.to(getattr(torch, chosen)).save_pretrained(folder)
-
-

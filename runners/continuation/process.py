@@ -4,6 +4,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,11 +32,19 @@ class CheckFailed(RuntimeError):
 class CheckProcess:
     """A context manager: the process is gone when it ends."""
 
-    def __init__(self, environment: dict[str, str], *, log: Path, limit_s: float) -> None:
+    def __init__(
+        self,
+        environment: dict[str, str],
+        *,
+        log: Path,
+        limit_s: float,
+        program: Sequence[str] = PROGRAM,
+    ) -> None:
         """
         Args:
             environment: what vLLM reads, beside `ENVIRONMENT`.
             limit_s: longest time for one check.
+            program: answers jobs as `runners.continuation.engine` does.
         """
         self._folder = tempfile.TemporaryDirectory(prefix="hsexp-continuation-")
         self._path = Path(self._folder.name)
@@ -43,7 +52,7 @@ class CheckProcess:
         self._number = 0
         self.log = log
         self._process = EngineProcess(
-            [*PROGRAM, str(self._path)], environment=ENVIRONMENT | environment, log=log
+            [*program, str(self._path)], environment=ENVIRONMENT | environment, log=log
         )
 
     def __enter__(self) -> Self:

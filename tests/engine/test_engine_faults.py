@@ -56,13 +56,16 @@ class Real:
         return self._run(self.organization, requests, poison=True, **more)
 
     def cold(self, requests: list[Any]) -> dict[str, Any]:
-        """One by one, with a cache that is of no use to anybody else."""
+        """Outputs of each request alone, with a cache that is of no use to the others."""
         alone = [
             request(one["id"], one["prompt"], one["max_tokens"], salt=one["id"]) for one in requests
         ]
-        result = self._run("s0", alone, in_turn=len(alone))
-        assert not any(output["cached"] for output in result["outputs"].values())
-        return result
+        key = json.dumps(alone)
+        if key not in self._cold:
+            self._cold[key] = self._run("s0", alone, in_turn=len(alone))["outputs"]
+        outputs: dict[str, Any] = self._cold[key]
+        assert not any(output["cached"] for output in outputs.values())
+        return outputs
 
     def _run(self, organization: str, requests: list[Any], **more: Any) -> dict[str, Any]:
         chosen = settings(

@@ -93,10 +93,10 @@ def test_every_step_of_a_beam_search_computes_one_token_a_beam(
 
 def test_prefixes_are_compared_by_content_and_salt(tmp_path: Path) -> None:
     core = core_of("s2", tmp_path)
-    core.add(PROMPT, 2, salt="a")
-    core.add(PROMPT, 2, salt="b")
-    # Nothing is shared: two prompts of 29 tokens, in chunks that end on the grid.
-    assert sum(steps_of(core)) == 2 * (29 + 1)
+    for prompt in (PROMPT[:6], PROMPT):  # less than a block, and more
+        core.add(prompt, 2, salt="a")
+        core.add(prompt, 2, salt="b")
+        assert sum(steps_of(core)) == 2 * (len(prompt) + 1)
     assert num_copies(core) == (0, 0)
     core.add([*PROMPT[:28], 7], 2, salt="a")
     core.add([*PROMPT[:28], 8], 2, salt="a")
@@ -132,6 +132,19 @@ def test_when_the_first_sample_is_cancelled_another_one_leads(
     core.abort(ids[0])
     core.run()
     assert [len(core.requests[each].delivered) for each in ids[1:]] == [3, 3]
+    core.assert_drained()
+
+
+def test_a_request_that_went_on_leaves_no_leaf_where_it_stood(tmp_path: Path) -> None:
+    core = core_of("s2", tmp_path)
+    core.add(PROMPT, 8)
+    gone = core.add(PROMPT, 8)
+    assert [core.step() for _ in range(2)] == [24, 4]
+    core.abort(gone)
+    assert core.step() == 1  # the prefix is behind it, within the same block
+    core.add(PROMPT, 8)
+    core.run()
+    assert not core.memory.branching.leaves
     core.assert_drained()
 
 

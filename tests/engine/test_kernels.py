@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_process import EngineProcess, settings
 from small_models import VOCABULARY, save_model, tiny
-
-from hsexp.config.catalog import read_option
 
 HERE = Path(__file__).parent
 INTERPRETER = {"TRITON_INTERPRET": "1", "VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
@@ -79,15 +78,16 @@ def test_a_paged_kernel_compiles_to_the_arithmetic_of_the_contiguous_one(
         assert sum(our_launch["arithmetic"].values()) > 10
 
 
-def test_an_engine_with_the_gpus_kernels_gives_the_tokens_of_the_cpus(tmp_path: Path) -> None:
+def test_an_engine_with_the_gpus_kernels_gives_the_tokens_of_the_cpus(
+    engines: EngineProcess, tmp_path: Path
+) -> None:
     """Four requests that share two checkpoints of 32 tokens, cross boundaries at decode, and run
     with empty pages poisoned."""
-    save_model(tmp_path / "model", tiny(4), dtype="float32")
+    model = save_model(tmp_path / "model", tiny(4), dtype="float32")
     rng = random.Random(3)
     shared = [rng.randrange(3, VOCABULARY) for _ in range(64)]
-    model, organization = tiny(4), read_option("organization", "s2")
     job = {
-        "model": str(tmp_path / "model"),
+        "model": model,
         "dtype": "float32",
         "max_model_len": 512,
         "cap": 8,
@@ -96,29 +96,18 @@ def test_an_engine_with_the_gpus_kernels_gives_the_tokens_of_the_cpus(tmp_path: 
         "requests": [
             {
                 "id": str(i),
-                "prompt": shared + [rng.randrange(3, VOCABULARY) for _ in range(21 + 3 * i)],
-                "max_tokens": 16,
+                "prompt": shared + [rng.randrange(3, VOCABULARY) for _ in range(23 + 2 * i)],
+                "max_tokens": 12,
                 "add_at": [0, 4, 6, 6][i],
             }
             for i in range(4)
         ],
-        "settings": {
-            "model": model.model_dump(mode="json"),
-            "organization": organization
-            | {"block_size": 32, "checkpoint_grid": 32, "slot_bytes": 4096},
-            "budget_bytes": 200 * 16384,
-            "admission": {"headroom": 0.0, "cap": 8},
-            "retention": read_option("retention", "off"),
-            "pinning": read_option("pinning", "off"),
-        },
+        "settings": settings(tiny(4), "s2", 200 * 16384, block_size=32, slot_bytes=4096),
     }
-    paths = {name: str(tmp_path / f"{name}.json") for name in ("job", "cpu", "gpu")}
-    Path(paths["job"]).write_text(json.dumps(job), encoding="utf-8")
-    python(str(HERE / "engine_run.py"), paths["job"], paths["cpu"])
-    python(str(HERE / "interpreted_engine.py"), paths["job"], paths["gpu"], **INTERPRETER)
-    cpu, gpu = (
-        json.loads(Path(paths[name]).read_text(encoding="utf-8")) for name in ("cpu", "gpu")
-    )
+    source, target = tmp_path / "job.json", tmp_path / "result.json"
+    source.write_text(json.dumps(job), encoding="utf-8")
+    python(str(HERE / "interpreted_engine.py"), str(source), str(target), **INTERPRETER)
+    gpu, cpu = json.loads(target.read_text(encoding="utf-8")), engines.run(job)
     assert gpu["kernel_path"] == "triton-fused"
     assert [output["cached"] for output in gpu["outputs"].values()] == [0, 64, 64, 64]
     for key, output in gpu["outputs"].items():

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_process import settings
 from small_models import VOCABULARY, save_model
 
 from hsexp.config.catalog import read_option
@@ -28,7 +29,6 @@ def job(device_name: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     shape = read_option("model", "falcon_h1_7b")
     model = ModelConfig.parse(shape | {"num_attention_layers": 2, "num_recurrent_layers": 2})
     folder = tmp_path_factory.mktemp("falcon")
-    save_model(folder / "model", model, dtype="bfloat16")
     rng = random.Random(3)
     shared = [rng.randrange(3, VOCABULARY) for _ in range(512)]
     suffixes = [20, 29, 38, 500, 505, 56, 65, 74]  # 512 + 500 + 24 tokens pass 1,024
@@ -37,24 +37,21 @@ def job(device_name: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     ]
     return {
         "folder": str(folder),
-        "model": str(folder / "model"),
+        "model": save_model(folder / "model", model, dtype="bfloat16"),
         "waves": [prompts[:1], prompts[1:3], prompts[3:]],
         "settings": {
-            "model": model.model_dump(mode="json"),
-            "budget_bytes": 80_000_000,
-            "admission": {"headroom": 0.0, "cap": 8},
-            "retention": read_option("retention", "off"),
-            "pinning": read_option("pinning", "off"),
+            name: settings(model, name, 80_000_000, block_size=512, slot_bytes=32768)
+            for name in ("s0", "s1", "s2")
         },
     }
 
 
 def serve(job: dict[str, Any], organization: str, *, eager: bool) -> dict[str, Any]:
     """One engine in a process of its own."""
-    settings = job["settings"] | {"organization": read_option("organization", organization)}
     folder = Path(job["folder"])
     source, target = folder / "job.json", folder / "result.json"
-    source.write_text(json.dumps(job | {"settings": settings, "eager": eager}), encoding="utf-8")
+    chosen = {"settings": job["settings"][organization], "eager": eager}
+    source.write_text(json.dumps(job | chosen), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, str(HERE / "serve_waves.py"), str(source), str(target)],
         env=dict(os.environ),
