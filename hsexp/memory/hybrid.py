@@ -172,20 +172,20 @@ class HybridMemory:
         states, what running branches have yet to copy, and room for drafts where there are any.
         """
         max_drafts = self.drafting.max_drafts if with_drafts else 0
-        need = [0] * len(self.pools)
-        need[self._attention] += (
-            -(-(num_tokens + max_drafts) // self.block_size)
-            - hit.tokens // self.block_size
-            + self.attention_pool.count_unreferenced(hit.blocks)
-        )
+        blocks = -(-(num_tokens + max_drafts) // self.block_size) - hit.tokens // self.block_size
         num_states = self.num_admission_states + (max_drafts > 0)
         if self._sharers:
             owed_blocks, owed_states = self.branching.owed()
-            need[self._attention] += owed_blocks
+            blocks += owed_blocks
             num_states += owed_states
-        need[self._recurrent] += self.states.pages_needed(num_states)
+        states = self.states.pages_needed(num_states)
         if hit.checkpoint is not None:
-            need[self._recurrent] += self.states.pages_to_hold(hit.checkpoint)
+            blocks += self.attention_pool.count_unreferenced(hit.blocks)
+            states += self.states.pages_to_hold(hit.checkpoint)
+        if self._attention == self._recurrent:
+            return [blocks + states]
+        need = [0] * len(self.pools)
+        need[self._attention], need[self._recurrent] = blocks, states
         return need
 
     def refusal(
@@ -274,7 +274,8 @@ class HybridMemory:
         block_size, grid = self.block_size, self.checkpoint_grid
         if computed // block_size > sequence.num_published_blocks:
             self._publish_blocks(sequence, computed // block_size)
-        self._publish_boundary(sequence, computed)
+        if not computed % grid:
+            self._publish_boundary(sequence, computed)
         new_blocks = -(-end // block_size) - len(sequence.blocks)
         state_index = (end - 1) // grid
         new_state = state_index > sequence.state_index
@@ -352,8 +353,11 @@ class HybridMemory:
         boundary, offset = divmod(computed, self.checkpoint_grid)
         if offset or not boundary:
             return
-        states = {boundary - 1: sequence.state, boundary: sequence.superseded}
-        checkpoint = states.get(sequence.state_index)
+        checkpoint = None
+        if sequence.state_index == boundary - 1:
+            checkpoint = sequence.state
+        elif sequence.state_index == boundary:
+            checkpoint = sequence.superseded
         if checkpoint is not None and checkpoint.key is None:
             self.publish_state(sequence, checkpoint, computed, step=self.step - 1)
 

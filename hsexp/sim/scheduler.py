@@ -160,6 +160,7 @@ class SimScheduler:
         self.requests = [SimRequest(request=r, arrival_ns=to_ns(r.arrival_s)) for r in requests]
         self.stretches: list[StepStretch] = []
         self.sums = StepSums()
+        self._exact = exact
         self._chunking = chunking(
             block_size=memory.block_size, checkpoint_grid=memory.checkpoint_grid, exact=exact
         )
@@ -352,7 +353,7 @@ class SimScheduler:
         self, num_steps: int, *, prefill_tokens: int, decodes_wait: bool = False
     ) -> None:
         decode_tokens = 0 if decodes_wait else len(self._running) - len(self._prefilling)
-        singles = self._num_one_by_one() if prefill_tokens else 0
+        singles = self._num_one_by_one() if self._exact and prefill_tokens else 0
         step_ns = self.clock.step_ns(decode_tokens + singles, prefill_tokens - singles)
         running, waiting = len(self._running), len(self._waiting)
         last = self.stretches[-1] if self.stretches else None

@@ -1,6 +1,6 @@
 """The GPU's kernels on a machine without a GPU: interpreted, compiled, and in a whole engine.
 
-tests/gpu/test_kernels.py checks them one by one; here it runs in Triton's interpreter, in a process
+tests/gpu/test_kernel_checks.py checks them one by one; here it runs in Triton's interpreter, in a process
 of its own, since vLLM's CPU build has placeholders where Triton is.
 """
 
@@ -37,7 +37,7 @@ def python(*arguments: str, **environment: str) -> str:
 
 
 def test_every_kernel_check_holds_in_tritons_interpreter() -> None:
-    checks = HERE.parent / "gpu" / "test_kernels.py"
+    checks = HERE.parent / "gpu" / "test_kernel_checks.py"
     output = python("-m", "pytest", str(checks), "-q", "-p", "no:cacheprovider", **INTERPRETER)
     # All but stock's bfloat16 products, at four batch sizes.
     assert output.count("SKIPPED") == output.count("SKIPPED [4]") == 1, output

@@ -4,8 +4,12 @@ The build replaces Triton by placeholders. Call these before any module that def
 """
 
 import importlib
+import os
 from typing import Any
 from unittest.mock import patch
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+"""Triton itself reads it when it is first imported."""
 
 
 def enable_triton() -> None:

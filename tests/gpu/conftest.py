@@ -1,25 +1,27 @@
 """Everything here needs a CUDA device, or for the kernels alone Triton's interpreter:
 
-TRITON_INTERPRET=1 python -m pytest tests/gpu/test_kernels.py
+TRITON_INTERPRET=1 python -m pytest tests/gpu/test_kernel_checks.py
 """
 
 import importlib.util
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-
 sys.path.append(str(Path(__file__).parents[1] / "engine"))  # cases, models, Triton on a CPU
+
+from triton_on_cpu import (  # noqa: E402
+    INTERPRETED,
+    enable_triton,
+    load_stock_kernels,
+    repair_interpreter,
+)
 
 if importlib.util.find_spec("vllm") is None:
     collect_ignore_glob = ["test_*.py"]
 elif INTERPRETED:
-    from triton_on_cpu import enable_triton, load_stock_kernels, repair_interpreter
-
     enable_triton()
     repair_interpreter()
     load_stock_kernels()

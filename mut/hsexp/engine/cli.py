@@ -1,0 +1,47 @@
+"""vLLM's `serve` command, called with a list of arguments.
+
+It is called here and not as a program, since the program does not start where vLLM is installed
+under the name of its CPU build.
+"""
+
+import argparse
+
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.cli.serve import ServeSubcommand
+from vllm.entrypoints.serve.utils.api_utils import cli_env_setup
+from vllm.usage.usage_lib import UsageContext
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+from hsexp.engine.settings import EngineSettings
+
+
+def serve(arguments: list[str]) -> None:
+    """`vllm serve` with these arguments; returns when the server has shut down.
+
+    Raises:
+        ConfigError: the organization cannot be served; nothing was loaded.
+    """
+    cli_env_setup()
+    command, parsed = _parse(arguments)
+    command.cmd(parsed)
+
+
+def settled(arguments: list[str]) -> EngineSettings:
+    """What these arguments come to, without loading weights or starting anything.
+
+    Raises:
+        ConfigError: the organization cannot be served.
+    """
+    _, parsed = _parse(arguments)
+    parsed.model = parsed.model_tag
+    args = AsyncEngineArgs.from_cli_args(parsed)
+    config = args.create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
+    return EngineSettings.of(config.additional_config)
+
+
+def _parse(arguments: list[str]) -> tuple[ServeSubcommand, argparse.Namespace]:
+    command, parser = ServeSubcommand(), FlexibleArgumentParser(description="vLLM CLI")
+    command.subparser_init(parser.add_subparsers(dest="subparser"))
+    parsed = parser.parse_args([command.name, *arguments])
+    command.validate(parsed)
+    return command, parsed

@@ -1,0 +1,140 @@
+"""Two flags become a whole configuration.
+
+    vllm serve MODEL --scheduler-cls hsexp.engine.scheduler.HybridScheduler
+                     --additional-config '{"hsexp": {"organization": "s2"}}'
+
+What follows from them is set here, in the process that makes vLLM's configuration. A value that a
+user has set and that says something else is refused by its name, never overwritten.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from vllm.config import VllmConfig
+from vllm.engine.arg_utils import EngineArgs
+from vllm.logger import init_logger
+from vllm.utils.import_utils import resolve_obj_by_qualname
+
+from hsexp.config.base import ConfigError
+from hsexp.engine.geometry import model_of
+from hsexp.engine.paged import require_members
+from hsexp.engine.refusals import refuse_features, refuse_geometry, refuse_short_steps
+from hsexp.engine.settings import KEY, SCHEDULER, ServingSettings
+
+logger = init_logger(f"vllm.{__name__}")
+
+_LEFT_ALONE: dict[str, tuple[tuple[Any, ...], str]] = {
+    "watermark": ((0.0,), "admission.headroom says what stays free"),
+    "scheduler_reserve_full_isl": ((True,), "admission always counts the full prompt"),
+    "num_gpu_blocks_override": ((None,), "the budget says how many pages there are"),
+    "prefix_match_unit": ((None,), "the organization says where a prefix can end"),
+    "disable_hybrid_kv_cache_manager": (
+        (None, False),
+        "attention and recurrent state have tables of their own",
+    ),
+}
+"""Values that our memory agrees with, and why no others."""
+
+
+def settle(args: EngineArgs, create: Callable[[], VllmConfig]) -> VllmConfig:
+    """Make the configuration of engine arguments; of such without our flags, as vLLM does.
+
+    Args:
+        create: vLLM's own `create_engine_config` of these arguments.
+
+    Raises:
+        ConfigError: one flag without the other, a contradiction, or a model or feature that the
+            organizations cannot serve.
+    """
+    asynchronous = _is_asynchronous(args.scheduler_cls)
+    data = (args.additional_config or {}).get(KEY)
+    if asynchronous is None and data is None:
+        return create()
+    if asynchronous is None:
+        raise ConfigError(
+            f"additional_config.{KEY} needs scheduler_cls {SCHEDULER}, got {args.scheduler_cls}"
+        )
+    if data is None:
+        raise ConfigError(
+            f"scheduler_cls {SCHEDULER} needs additional_config.{KEY}, "
+            f'such as {{"{KEY}": {{"organization": "s2"}}}}'
+        )
+    wanted = ServingSettings.of(data)
+    _derive(args, wanted, asynchronous=asynchronous)
+    config = create()
+    refuse_features(config)
+    settings = wanted.resolve(model_of(config), cap=config.scheduler_config.max_num_seqs)
+    layout = settings.layout
+    refuse_geometry(settings)
+    refuse_short_steps(config, settings)
+    require_members(settings)
+    _agree(args, "mamba_block_size", layout.checkpoint_grid)
+    config.cache_config.mamba_block_size = layout.checkpoint_grid
+    _require_kept(config, asynchronous=asynchronous)
+    config.additional_config = args.additional_config | settings.additional_config()
+    if not asynchronous:
+        logger.info("%s schedules without looking ahead: async_scheduling is off", SCHEDULER)
+    return config
+
+
+def _derive(args: EngineArgs, wanted: ServingSettings, *, asynchronous: bool) -> None:
+    """Set what vLLM must know before it makes its configuration."""
+    for name, (agreeing, reason) in _LEFT_ALONE.items():
+        given = getattr(args, name)
+        if given not in agreeing:
+            raise ConfigError(f"{name} {given} contradicts {KEY}: {reason}; leave it out")
+    organization = wanted.resolve_organization()
+    derived: dict[str, Any] = {
+        "block_size": organization.block_size,
+        "enable_prefix_caching": True,
+        "enable_chunked_prefill": True,
+        "async_scheduling": asynchronous,
+    }
+    if wanted.admission.cap is not None:
+        derived["max_num_seqs"] = wanted.admission.cap
+    for name, value in derived.items():
+        _agree(args, name, value)
+        setattr(args, name, value)
+    if args.mamba_cache_mode not in ("none", "align"):
+        raise ConfigError(_contradiction("mamba_cache_mode", args.mamba_cache_mode, "align"))
+    args.mamba_cache_mode = "align"
+
+
+def _agree(args: EngineArgs, name: str, value: Any) -> None:
+    given = getattr(args, name)
+    if given is not None and given != value:
+        raise ConfigError(_contradiction(name, given, value))
+
+
+def _contradiction(name: str, given: Any, value: Any) -> str:
+    return f"{name} {given} contradicts {KEY}, which makes it {value}; leave it out"
+
+
+def _require_kept(config: VllmConfig, *, asynchronous: bool) -> None:
+    """vLLM switches some of these off for some models and platforms."""
+    kept = {
+        "enable_prefix_caching": (config.cache_config.enable_prefix_caching, True),
+        "mamba_cache_mode": (config.cache_config.mamba_cache_mode, "align"),
+        "enable_chunked_prefill": (config.scheduler_config.enable_chunked_prefill, True),
+        "async_scheduling": (bool(config.scheduler_config.async_scheduling), asynchronous),
+    }
+    for name, (found, needed) in kept.items():
+        if found != needed:
+            raise ConfigError(
+                f"vLLM has made {name} {found} for this model or platform; "
+                f"{config.scheduler_config.scheduler_cls} needs {needed}"
+            )
+
+
+def _is_asynchronous(scheduler_cls: Any) -> bool | None:
+    """Whether one of our schedulers is the asynchronous one; None for any other scheduler."""
+    from hsexp.engine.scheduler import AsyncHybridScheduler, HybridScheduler
+
+    if scheduler_cls is None:
+        return None
+    found = (
+        resolve_obj_by_qualname(scheduler_cls) if isinstance(scheduler_cls, str) else scheduler_cls
+    )
+    if not (isinstance(found, type) and issubclass(found, HybridScheduler)):
+        return None
+    return issubclass(found, AsyncHybridScheduler)

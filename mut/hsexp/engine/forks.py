@@ -1,0 +1,198 @@
+"""Requests that go on from the same tokens: one computes them, the others fork its state.
+
+    three samples of 500 tokens    step 1          step 2               step 3
+    first                          [0 ... 499)     copies, [499]        decodes
+    second, third                  wait            fork, copy, [499]    decode
+
+A request's PREFIX is all its tokens but the last. Whoever starts from the state there computes one
+token, and has logits of its own. While others wait for the same prefix, the request that computes
+it ends a chunk there and leaves a leaf for them (`hsexp.memory.branching`). A request that is to
+generate a single token leaves one where it ends: the next step of a beam search goes on from there.
+
+Prefixes are compared by content, whoever asks. A request waits beside the queue, not in it, and
+only while another one is on its way to its prefix: if that one is preempted or cancelled, or if the
+leaf has been evicted since, the request is looked up like any other and leads in its turn.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vllm.v1.request import Request, RequestStatus
+
+from hsexp.memory import Copy, HybridMemory, SequenceMemory, exact_prefix
+from hsexp.memory.sequence import Hit
+
+_SAMPLES = "hsexp_samples"
+"""Extra argument of a request that is one of several samples: how many they are."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableChange:
+    """A running request's table names another page or state where it named one before."""
+
+    request_id: str
+    group: int
+    """KV-cache group of the table."""
+    position: int
+    page: int
+    """Attention page, or composite id."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForkWork:
+    """What the worker does for forks in a step: tables first, copies before its kernels."""
+
+    changes: Sequence[TableChange]
+    copies: Sequence[Copy]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Prefix:
+    """All tokens of a request but the last."""
+
+    key: Hashable
+    num_tokens: int
+    announced: bool
+    """The request is one of several samples, and the others may still be on their way."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Leader:
+    """A running request on its way to the end of its prefix."""
+
+    sequence: SequenceMemory
+    prefix: _Prefix
+    end: int
+    """Tokens that it will have computed after what is scheduled."""
+    step: int
+    """Step in which it gets there."""
+
+
+class Forks:
+    """Who waits for which prefix, and who is on the way to its end."""
+
+    def __init__(self, memory: HybridMemory) -> None:
+        self.memory = memory
+        self._prefixes: dict[str, _Prefix] = {}
+        """Of requests that wait or have not passed it yet."""
+        self._waiting: dict[Hashable, set[str]] = {}
+        """Requests of the queue by prefix."""
+        self._leaders: dict[Hashable, _Leader] = {}
+        """By prefix; the last one, should there be several."""
+
+    # -- a request's way -----------------------------------------------------------------------
+
+    def enter(self, request: Request, sequence: SequenceMemory) -> None:
+        """The request joins the queue, for the first time or preempted."""
+        num_tokens = request.num_tokens - 1
+        if num_tokens < 1 or not _is_plain(request):
+            return
+        prefix = _Prefix(
+            key=self._key(request, sequence, num_tokens),
+            num_tokens=num_tokens,
+            announced=not request.num_output_tokens
+            and _SAMPLES in (request.sampling_params.extra_args or {}),
+        )
+        self._prefixes[request.request_id] = prefix
+        self._waiting.setdefault(prefix.key, set()).add(request.request_id)
+
+    def must_wait(self, request: Request) -> bool:
+        """Whether another request will stand at the end of its prefix after this step or later."""
+        prefix = self._prefixes.get(request.request_id)
+        leader = None if prefix is None else self._leaders.get(prefix.key)
+        return leader is not None and (
+            leader.end < leader.prefix.num_tokens or leader.step == self.memory.step
+        )
+
+    def find(self, request: Request, sequence: SequenceMemory) -> Hit | None:
+        """The leaf at the end of its prefix."""
+        prefix = self._prefixes.get(request.request_id)
+        return None if prefix is None else self.memory.branching.find_leaf(sequence, prefix.key)
+
+    def stop(self, request: Request, computed: int) -> int | None:
+        """Where its next chunk must end, because others wait for that."""
+        prefix = self._prefixes.get(request.request_id)
+        if prefix is None or computed >= prefix.num_tokens:
+            return None
+        others = self._waiting.get(prefix.key, set()) - {request.request_id}
+        return prefix.num_tokens if others or prefix.announced else None
+
+    def advance(self, sequence: SequenceMemory, end: int) -> None:
+        """The request runs, and a step is scheduled up to `end`."""
+        request_id = str(sequence.request_id)
+        prefix = self._prefixes.get(request_id)
+        if prefix is None:
+            return
+        if end > prefix.num_tokens:
+            self.leave(request_id)
+            return
+        self._leave_queue(request_id, prefix)
+        self._leaders[prefix.key] = _Leader(
+            sequence=sequence, prefix=prefix, end=end, step=self.memory.step
+        )
+        sequence.quiet_end = 0  # the step that passes the end is seen here as well
+
+    def leave(self, request_id: str) -> None:
+        """The request has passed its prefix, or has lost its memory."""
+        prefix = self._prefixes.pop(request_id, None)
+        if prefix is None:
+            return
+        self._leave_queue(request_id, prefix)
+        leader = self._leaders.get(prefix.key)
+        if leader is not None and leader.sequence.request_id == request_id:
+            del self._leaders[prefix.key]
+
+    def _leave_queue(self, request_id: str, prefix: _Prefix) -> None:
+        waiting = self._waiting.get(prefix.key, set())
+        waiting.discard(request_id)
+        if not waiting:
+            self._waiting.pop(prefix.key, None)
+
+    # -- leaves --------------------------------------------------------------------------------
+
+    def keep(self) -> None:
+        """Before a step: leave leaves where leaders stand that others wait for."""
+        for key, leader in self._leaders.items():
+            prefix = leader.prefix
+            if leader.end == prefix.num_tokens and (prefix.announced or key in self._waiting):
+                self.memory.branching.keep_leaf(leader.sequence, leader.end, key)
+
+    def leaf_at_end(
+        self, request: Request, sequence: SequenceMemory, computed: int
+    ) -> Hashable | None:
+        """Names the tokens of a request that is over, if the next step of a beam search may go on
+        from them: the request was to generate a single token, and it did."""
+        over = (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH_CAPPED)
+        if request.max_tokens > 1 or request.status not in over or not _is_plain(request):
+            return None
+        assert not request.num_in_flight_tokens, "no step follows the only token"
+        return self._key(request, sequence, computed)
+
+    def _key(self, request: Request, sequence: SequenceMemory, num_tokens: int) -> Hashable:
+        lora = request.lora_request
+        return exact_prefix(
+            sequence.keys,
+            self.memory.block_size,
+            request.all_token_ids[:num_tokens],
+            # What vLLM joins to the hash of a block beside its tokens.
+            salt=None,
+        )
+
+
+def announce_samples(params: Any) -> None:
+    """Let each of several samples say that it is one: vLLM sends them one by one, and the engine
+    may start with the first before it knows of a second."""
+    if getattr(params, "n", 1) > 1:
+        params.extra_args = (params.extra_args or {}) | {_SAMPLES: params.n}
+
+
+def _is_plain(request: Request) -> bool:
+    """Whether its content is its tokens, and it may read what others have computed."""
+    return not (
+        request.skip_reading_prefix_cache
+        or request.mm_features
+        or request.prompt_embeds is not None
+        or request.pooling_params is not None
+        or request.resumable
+    )

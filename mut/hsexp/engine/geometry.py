@@ -1,0 +1,155 @@
+"""The shape of a served model, read from the configuration that vLLM itself goes by.
+
+State sizes come from vLLM's own generic sources (the model class says what its Mamba states are,
+the model configuration what its attention is), so that any Mamba2 hybrid of vLLM has a geometry.
+They are those of one tensor-parallel rank: heads are divided before they come here. What is read
+here before the weights are loaded is compared with the loaded layers when pools are made.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from vllm.config import VllmConfig
+from vllm.model_executor.layers.mamba.mamba_utils import is_conv_state_dim_first
+from vllm.model_executor.models import ModelRegistry
+from vllm.utils.torch_utils import STR_DTYPE_TO_TORCH_DTYPE
+
+from hsexp.config.base import ConfigError
+from hsexp.config.catalog import options, read_option
+from hsexp.config.schema import ModelConfig
+from hsexp.geometry import StateGeometry
+
+_KINDS = {
+    "attention": (1, 0),
+    "full_attention": (1, 0),
+    "mamba": (0, 1),
+    "mamba2": (0, 1),
+    "linear_attention": (0, 1),  # what transformers calls a Mamba layer since 5.13
+    "hybrid": (1, 1),  # both in one layer: Falcon-H1, Zamba2
+    "mlp": (0, 0),
+    "moe": (0, 0),
+}
+"""Attention and recurrent layers that a layer of the model's list stands for."""
+
+
+def model_of(vllm_config: VllmConfig) -> ModelConfig:
+    """The shape of the model that vLLM was told to serve, as one rank holds it.
+
+    Raises:
+        ConfigError: the model is no Mamba2 hybrid with full attention, or its states have no
+            size that the organizations know.
+    """
+    served, cache = vllm_config.model_config, vllm_config.cache_config
+    name = re.sub(r"[^A-Za-z0-9_.+-]", "_", Path(str(served.served_model_name)).name)
+    if not served.is_hybrid:
+        raise ConfigError(f"model {name} is no hybrid of attention and Mamba2 layers")
+    if served.use_mla:
+        raise ConfigError(f"model {name}: MLA attention has no keys and values that pages can hold")
+    window = served.get_sliding_window()
+    if window is not None:
+        raise ConfigError(f"model {name}: sliding-window attention ({window} tokens)")
+    num_attention, num_recurrent = _count_layers(name, served.hf_text_config)
+    kv_dtype = (
+        served.dtype if cache.cache_dtype == "auto" else STR_DTYPE_TO_TORCH_DTYPE[cache.cache_dtype]
+    )
+    model_class, _ = ModelRegistry.resolve_model_cls(served.architecture, model_config=served)
+    states = _Mamba2States(
+        name,
+        shapes=model_class.get_mamba_state_shape_from_config(vllm_config),
+        dtypes=model_class.get_mamba_state_dtype_from_config(vllm_config),
+    )
+    if states.conv_dtype.itemsize != kv_dtype.itemsize:
+        raise ConfigError(
+            f"mamba_cache_dtype {cache.mamba_cache_dtype}: convolution states in "
+            f"{states.conv_dtype} beside KV in {kv_dtype} are not supported"
+        )
+    shape = ModelConfig.parse(
+        {
+            "name": name,
+            "num_attention_layers": num_attention,
+            "num_recurrent_layers": num_recurrent,
+            "num_kv_heads": served.get_num_kv_heads(vllm_config.parallel_config),
+            "head_dim": served.get_head_size(),
+            "ssm_heads": states.heads,
+            "ssm_head_dim": states.head_dim,
+            "d_state": states.d_state,
+            "ssm_groups": states.groups,
+            "conv_width": states.conv_width,
+            "dtype_bytes": kv_dtype.itemsize,
+            "ssm_dtype_bytes": states.ssm_bytes_beside(kv_dtype),
+            "max_model_tokens": served.max_model_len,
+            "d0_attention_fraction": None,
+        },
+        path=f"model {name}",
+    )
+    return shape.model_copy(update={"d0_attention_fraction": screened_split(shape)})
+
+
+def screened_split(model: ModelConfig) -> float | None:
+    """D0's split of a model in `conf/model` whose layers have the same states.
+
+    The paper screened each split on that model's worst stranded bytes (Appendix B.3); there is no
+    formula for another one.
+    """
+    wanted = StateGeometry.of(model)
+    known = (ModelConfig.parse(read_option("model", name)) for name in options("model"))
+    return next(
+        (shape.d0_attention_fraction for shape in known if StateGeometry.of(shape) == wanted), None
+    )
+
+
+def _count_layers(name: str, text_config: Any) -> tuple[int, int]:
+    """Attention and recurrent layers, from the list of layers in the HF configuration."""
+    kinds: Sequence[str] | None = getattr(text_config, "layers_block_type", None) or getattr(
+        text_config, "layer_types", None
+    )
+    if kinds is None:
+        raise ConfigError(f"model {name}: its configuration has no layers_block_type")
+    unknown = sorted(set(kinds) - _KINDS.keys())
+    if unknown:
+        raise ConfigError(f"model {name}: layers of kind {', '.join(unknown)} are not supported")
+    attention, recurrent = (sum(_KINDS[kind][i] for kind in kinds) for i in (0, 1))
+    if not attention or not recurrent:
+        raise ConfigError(
+            f"model {name} has {attention} attention and {recurrent} Mamba2 layers; "
+            "a hybrid has both"
+        )
+    return attention, recurrent
+
+
+class _Mamba2States:
+    """Shapes of the two states of a layer, taken apart.
+
+    convolution  [conv_width - 1, heads * head_dim + 2 * groups * d_state]   (or the other way)
+    recurrent    [heads, head_dim, d_state]
+    """
+
+    def __init__(
+        self, name: str, shapes: Sequence[Sequence[int]], dtypes: Sequence[torch.dtype]
+    ) -> None:
+        ranks = [len(shape) for shape in shapes]
+        if ranks != [2, 3]:
+            raise ConfigError(
+                f"model {name}: states of shapes {[tuple(shape) for shape in shapes]} are not "
+                "Mamba2's, which are a convolution of two and a recurrence of three dimensions"
+            )
+        conv, ssm = shapes
+        self.conv_dtype, self.ssm_dtype = dtypes
+        self.heads, self.head_dim, self.d_state = ssm
+        channels, taps = conv if is_conv_state_dim_first() else reversed(conv)
+        self.conv_width = taps + 1
+        beside, rest = divmod(channels - self.heads * self.head_dim, 2 * self.d_state)
+        if beside < 1 or rest or self.heads % beside:
+            raise ConfigError(
+                f"model {name}: {channels} convolution channels beside {self.heads} heads of "
+                f"{self.head_dim} and d_state {self.d_state} are not Mamba2's"
+            )
+        self.groups = beside
+
+    def ssm_bytes_beside(self, dtype: torch.dtype) -> int | None:
+        """Bytes of a recurrent element, or None where they are those of `dtype`."""
+        size = self.ssm_dtype.itemsize
+        return None if size == dtype.itemsize else size

@@ -1,0 +1,387 @@
+"""Stands where vLLM's KVCacheManager stands: the scheduler asks, the memory core answers.
+
+Two KV-cache groups as in stock vLLM: attention blocks by page id, and recurrent states by COMPOSITE
+id in a position-indexed table whose skipped positions are the null id 0. A composite's id is its
+representative page, which is unique among live states; where a composite takes more than one page,
+`take_new_composites` tells the worker which pages and which convolution line it has.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+from vllm.v1.metrics.stats import PrefixCacheStats
+from vllm.v1.request import Request
+
+from hsexp.engine.forks import Forks, ForkWork, TableChange
+from hsexp.engine.keys import prefix_keys
+from hsexp.memory import HybridMemory, MemoryFault, SequenceMemory
+from hsexp.memory.checkpoint import Checkpoint
+from hsexp.memory.chunking import Chunking
+from hsexp.memory.hybrid import MISS, pool_usage
+from hsexp.memory.sequence import Hit
+from hsexp.memory.standing import StandingRefusal
+
+NULL_ID = 0
+
+
+class PageIds(KVCacheBlocks):
+    """Page ids of both groups, in the form the scheduler passes to the worker."""
+
+    def __init__(self, ids: tuple[Sequence[int], ...]) -> None:
+        self.ids = ids
+
+    @property
+    def blocks(self) -> tuple[Sequence[int], ...]:  # type: ignore[override]
+        return self.ids
+
+    def get_block_ids(self, allow_none: bool = False) -> Any:
+        return None if allow_none and not any(self.ids) else self.ids
+
+    def new_empty(self) -> "PageIds":
+        return NOTHING_NEW
+
+
+NOTHING_NEW = PageIds(((), ()))
+"""What most decode steps get: shared, so that they cost no objects."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewComposite:
+    """Where a state that is first used in this step lies."""
+
+    composite_id: int
+    pages: tuple[int, ...]
+    line: int
+    """Convolution line, or NO_LINE."""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Running:
+    """A request that holds memory, and how much of its tables the worker knows."""
+
+    sequence: SequenceMemory
+    state_table: list[int]
+    """Composite ids by position; 0 where no state is kept."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _LookedUp:
+    """The request that the scheduler asked about last; it is admitted or refused next."""
+
+    request_id: str
+    hit: Hit
+    losses: int
+    """Entries that the memory had lost by then."""
+    refused: bool = False
+    """Nothing changed that could turn its last refusal."""
+
+
+class HybridCacheManager:
+    """The scheduler's view of a `HybridMemory`."""
+
+    def __init__(
+        self,
+        memory: HybridMemory,
+        chunking: Chunking,
+        *,
+        hash_block_size: int,
+        attention_group: Literal[0, 1],
+        enable_caching: bool,
+        log_stats: bool,
+    ) -> None:
+        self.memory = memory
+        self.chunking = chunking
+        self.enable_caching = enable_caching
+        self.log_stats = log_stats
+        self.hash_block_size = hash_block_size
+        self.prefix_cache_stats = PrefixCacheStats() if log_stats else None
+        self.empty_kv_cache_blocks = NOTHING_NEW
+        self._attention_first = attention_group == 0
+        self._running: dict[str, _Running] = {}
+        self._waiting: dict[str, SequenceMemory] = {}
+        """Sequences of requests that were looked up and do not run."""
+        self._looked_up: _LookedUp | None = None
+        self._refusal: StandingRefusal | None = None
+        self._refused_by_headroom = False
+        self.headroom_refusals = 0
+        """Admissions refused although the pages were there, counted at each try."""
+        self._new_pages: list[int] = []
+        self._new_composites: list[NewComposite] = []
+        self.forks = Forks(memory) if memory.branching.max_leaves else None
+        self._table_changes: list[TableChange] = []
+
+    # -- what the scheduler calls --------------------------------------------------------------
+
+    def enter(self, request: Request) -> None:
+        """The request joins the queue."""
+        if self.forks is not None:
+            self.forks.enter(request, self._sequence(request))
+
+    def new_step_starts(self) -> None:
+        self.memory.step += 1
+
+    def get_computed_blocks(self, request: Request) -> tuple[PageIds, int, int]:
+        """The joint hit of a waiting request: (pages, tokens, no junction to pin)."""
+        memory, refused = self.memory, False
+        if not self.enable_caching or request.skip_reading_prefix_cache:
+            hit = MISS
+        else:
+            sequence = self._sequence(request)
+            refusal = self._refusal
+            if refusal is not None and refusal.stands(sequence, request.num_tokens):
+                hit, refused = refusal.hit, True
+            else:
+                hit = self._find(request, sequence)
+        self._looked_up = _LookedUp(
+            request_id=request.request_id, hit=hit, losses=memory.num_losses, refused=refused
+        )
+        return NOTHING_NEW, hit.tokens, 0
+
+    def allocate_slots(
+        self,
+        request: Request,
+        num_new_tokens: int,
+        num_new_computed_tokens: int = 0,
+        new_computed_blocks: KVCacheBlocks | None = None,
+        num_lookahead_tokens: int = 0,
+        num_external_computed_tokens: int = 0,
+        delay_cache_blocks: bool = False,
+        num_encoder_tokens: int = 0,
+        full_sequence_must_fit: bool = False,
+        reserved_blocks: int = 0,
+        has_scheduled_reqs: bool = True,
+    ) -> PageIds | None:
+        """Room for a step of a running request, or admission of a waiting one; None is no."""
+        running = self._running.get(request.request_id)
+        if running is None:
+            return self._admit(request, num_new_tokens, nothing_runs=not has_scheduled_reqs)
+        computed = request.num_computed_tokens
+        end = computed + num_new_tokens
+        if end <= running.sequence.quiet_end:
+            return NOTHING_NEW
+        return self._extend(running, computed, end)
+
+    def get_blocks(self, request_id: str) -> PageIds:
+        running = self._running[request_id]
+        return self._ids(running.sequence.blocks.copy(), running.state_table.copy())
+
+    def get_block_ids(self, request_id: str) -> tuple[Sequence[int], ...]:
+        return self.get_blocks(request_id).ids
+
+    def free(self, request: Request) -> None:
+        """A finished request leaves; any other one is preempted."""
+        self._refusal = None
+        running = self._running.pop(request.request_id, None)
+        if running is None:  # it never ran, or was preempted before
+            self._waiting.pop(request.request_id, None)
+            self.memory.unpin(request.request_id)
+            self._leave_forks(request)
+            return
+        # A step in flight is computed before anything that is scheduled from now on; only this very
+        # step is not. Of an asynchronous one the last token, and so its block's key, is not known.
+        computed = min(request.num_computed_tokens, request.num_tokens)
+        self._leave_forks(request)
+        if request.is_finished():
+            leaf = None
+            if self.forks is not None:
+                leaf = self.forks.leaf_at_end(request, running.sequence, computed)
+            self.memory.release(running.sequence, computed, leaf=leaf)
+        else:
+            self.memory.preempt(running.sequence, computed)
+            self._waiting[request.request_id] = running.sequence
+            self.enter(request)
+
+    def cache_blocks(self, request: Request, num_computed_tokens: int) -> None:
+        """Publication happens in `extend`; the asynchronous scheduler calls this as well."""
+
+    def record_prefix_cache_stats(self, request: Request, num_hits: int) -> None:
+        if self.prefix_cache_stats is not None and not request.skip_reading_prefix_cache:
+            self.prefix_cache_stats.record(
+                num_tokens=request.num_tokens,
+                num_hits=num_hits,
+                preempted=request.num_preemptions > 0,
+            )
+
+    def make_prefix_cache_stats(self) -> PrefixCacheStats | None:
+        stats = self.prefix_cache_stats
+        if stats is not None:
+            self.prefix_cache_stats = PrefixCacheStats()
+        return stats
+
+    def get_num_common_prefix_blocks(self, running_request_id: str) -> list[int]:
+        return [0, 0]
+
+    def take_new_block_ids(self) -> list[int]:
+        """Attention pages handed out in this step; the worker zeroes them, since old state bytes
+        read as bf16 may be NaN."""
+        pages, self._new_pages = self._new_pages, []
+        return pages
+
+    def take_new_composites(self) -> list[NewComposite]:
+        """States first used in this step."""
+        composites, self._new_composites = self._new_composites, []
+        return composites
+
+    def take_fork_work(self) -> ForkWork | None:
+        """What the worker does for forks in this step."""
+        changes, self._table_changes = self._table_changes, []
+        copies = self.memory.take_copies()
+        return ForkWork(changes=changes, copies=copies) if copies else None
+
+    def take_kv_cache_block_copies(self) -> tuple[list[Any], list[Any]]:
+        return [], []
+
+    def take_events(self) -> list[Any]:
+        return []
+
+    def estimate_cached_tokens(self, request: Request) -> int:
+        running = self._running.get(request.request_id)
+        return (
+            0
+            if running is None
+            else running.sequence.num_published_blocks * (self.memory.block_size)
+        )
+
+    def reset_prefix_cache(self) -> bool:
+        """False while requests hold memory, as in stock vLLM."""
+        if self._running:
+            return False
+        self.memory.unpin_all()
+        self.memory.reset_cache()
+        if self.prefix_cache_stats is not None:
+            self.prefix_cache_stats.reset = True
+        return True
+
+    @property
+    def usage(self) -> float:
+        return pool_usage(self.memory.pools)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _sequence(self, request: Request) -> SequenceMemory:
+        sequence = self._waiting.get(request.request_id)
+        if sequence is None:
+            keys = prefix_keys(
+                request.block_hashes,
+                hash_block_size=self.hash_block_size,
+                block_size=self.memory.block_size,
+                checkpoint_grid=self.memory.checkpoint_grid,
+            )
+            sequence = self._waiting[request.request_id] = SequenceMemory(
+                request_id=request.request_id,
+                keys=self.chunking.keys(keys, request.num_prompt_tokens),
+                num_prompt_tokens=request.num_prompt_tokens,
+            )
+        return sequence
+
+    def _leave_forks(self, request: Request) -> None:
+        if self.forks is not None:
+            self.forks.leave(request.request_id)
+
+    def _find(self, request: Request, sequence: SequenceMemory) -> Hit:
+        """A leaf at the end of the request's prefix, or the deepest boundary."""
+        leaf = None if self.forks is None else self.forks.find(request, sequence)
+        return self.memory.lookup(sequence, request.num_tokens) if leaf is None else leaf
+
+    def _admit(
+        self, request: Request, num_new_tokens: int, *, nothing_runs: bool
+    ) -> PageIds | None:
+        memory, sequence = self.memory, self._sequence(request)
+        looked_up, self._looked_up = self._looked_up, None
+        if looked_up is None or looked_up.request_id != request.request_id:
+            raise MemoryFault(f"request {request.request_id} is admitted without a lookup")
+        if looked_up.losses != memory.num_losses:
+            raise MemoryFault(
+                f"request {request.request_id} was looked up before entries were lost"
+            )
+        hit = looked_up.hit
+        if looked_up.refused:
+            memory.counters.refusals += 1
+            self.headroom_refusals += self._refused_by_headroom
+            return None
+        if not hit.ready:
+            return None
+        while refusal := memory.refusal(
+            sequence, hit, request.num_tokens, nothing_runs=nothing_runs
+        ):
+            if not nothing_runs:
+                self._refused_by_headroom = refusal.by_headroom
+                self.headroom_refusals += refusal.by_headroom
+                self._remember_refusal(request, sequence, hit)
+                return None
+            if not memory.give_way():
+                return None
+            if self._find(request, sequence) != hit:
+                return None  # it gave way with its own hit: the next step looks again
+        self._refusal = None
+        memory.admit(sequence, hit)
+        extended = memory.extend(sequence, hit.tokens, hit.tokens + num_new_tokens)
+        assert extended, "admission counts at least what the first chunk needs"
+        if self.forks is not None:
+            self.forks.advance(sequence, hit.tokens + num_new_tokens)
+        del self._waiting[request.request_id]
+        self._new_pages += sequence.blocks[len(hit.blocks) :]
+        table: list[int] = []
+        if hit.checkpoint is not None:
+            _enter(table, (hit.tokens - 1) // memory.checkpoint_grid, hit.checkpoint)
+        self._running[request.request_id] = _Running(sequence=sequence, state_table=table)
+        if sequence.state is not hit.checkpoint:
+            self._enter_new_state(sequence, table)
+        return self.get_blocks(request.request_id)
+
+    def _remember_refusal(self, request: Request, sequence: SequenceMemory, hit: Hit) -> None:
+        """The next steps need not look again. A request that reads no cache has nothing to look
+        for, and an observer wants to see every lookup."""
+        if request.skip_reading_prefix_cache or self.memory.observer is not None:
+            return
+        self._refusal = StandingRefusal(
+            self.memory, sequence, hit, request.num_tokens, losses_matter=True
+        )
+
+    def _extend(self, running: _Running, computed: int, end: int) -> PageIds | None:
+        sequence, table, memory = running.sequence, running.state_table, self.memory
+        num_blocks, num_positions, state = len(sequence.blocks), len(table), sequence.state
+        tail = sequence.blocks[-1]
+        while not memory.extend(sequence, computed, end):
+            if len(self._running) > 1 or not memory.give_way(sequence):
+                return None
+        if self.forks is not None:
+            self.forks.advance(sequence, end)
+        new_pages = sequence.blocks[num_blocks:]
+        self._new_pages += new_pages
+        if sequence.blocks[num_blocks - 1] != tail:
+            self._change(sequence, 0, num_blocks - 1, sequence.blocks[num_blocks - 1])
+        if sequence.state is not state:
+            self._enter_new_state(sequence, table)
+            if len(table) == num_positions:
+                self._change(sequence, 1, num_positions - 1, table[-1])
+        return self._ids(new_pages, table[num_positions:])
+
+    def _change(self, sequence: SequenceMemory, kind: int, position: int, page: int) -> None:
+        """The worker knows the table already: 0 the one of attention, 1 that of states."""
+        group = kind if self._attention_first else 1 - kind
+        self._table_changes.append(
+            TableChange(
+                request_id=str(sequence.request_id), group=group, position=position, page=page
+            )
+        )
+
+    def _enter_new_state(self, sequence: SequenceMemory, table: list[int]) -> None:
+        state = sequence.state
+        assert state is not None
+        _enter(table, sequence.state_index, state)
+        self._new_composites.append(
+            NewComposite(composite_id=state.pages[0], pages=tuple(state.pages), line=state.line)
+        )
+
+    def _ids(self, attention: list[int], states: list[int]) -> PageIds:
+        return PageIds((attention, states) if self._attention_first else (states, attention))
+
+
+def _enter(table: list[int], position: int, checkpoint: Checkpoint) -> None:
+    """Put a composite at its position; positions that were skipped hold the null id."""
+    del table[position:]  # a copy takes the place of what it was copied from
+    table += [NULL_ID] * (position - len(table))
+    table.append(checkpoint.pages[0])

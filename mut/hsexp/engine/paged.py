@@ -1,0 +1,222 @@
+"""Where paged states lie (S1, S2): member pages and convolution line of every composite.
+
+    composite id -> [ member page 0 | member page 1 | ... ]   and   convolution line
+    state buffer    ssm_pages  [pages, heads of a page, head_dim, d_state]
+                    conv_lines [lines, conv_width - 1, channels]
+
+The scheduler sends rows of the table for states that are first used in a step. A step reads the
+state that its request had before (source) and writes the one that it has now (target), which are
+the same except at a boundary; the kernels find both through the table.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from vllm.config.mamba import MambaBackendEnum
+from vllm.utils.torch_utils import async_tensor_h2d
+
+from hsexp.config.base import ConfigError
+from hsexp.engine.kernels.ops import ops_for
+from hsexp.engine.manager import NULL_ID, NewComposite
+from hsexp.engine.settings import EngineSettings
+from hsexp.geometry import StateGeometry
+from hsexp.memory.checkpoint import NO_LINE
+from hsexp.memory.organizations import S1, S2
+
+
+@dataclass(frozen=True, kw_only=True)
+class PagedLayout:
+    """How a composite is cut into pages, in elements."""
+
+    num_pages: int
+    page_bytes: int
+    num_members: int
+    heads_per_member: int
+    head_dim: int
+    d_state: int
+    conv_rows: int
+    conv_channels: int
+    line_bytes: int
+    """Stride between convolution lines."""
+    lines_per_page: int
+
+    @classmethod
+    def of(cls, settings: EngineSettings) -> "PagedLayout | None":
+        """The layout, or None where states are contiguous (S0, D0).
+
+        Raises:
+            ConfigError: members would not end on head boundaries.
+        """
+        organization, model = settings.layout, settings.model
+        if not isinstance(organization, S1):
+            return None
+        require_members(settings)
+        page_bytes = organization.page_bytes
+        head_bytes = model.ssm_head_dim * model.d_state * model.ssm_element_bytes
+        lines = organization.num_slots if isinstance(organization, S2) else 1
+        return cls(
+            num_pages=settings.plan.pools[0].num_pages,
+            page_bytes=page_bytes,
+            num_members=organization.num_members,
+            heads_per_member=page_bytes // head_bytes,
+            head_dim=model.ssm_head_dim,
+            d_state=model.d_state,
+            conv_rows=model.conv_width - 1,
+            conv_channels=model.conv_channels,
+            line_bytes=page_bytes // lines,
+            lines_per_page=lines,
+        )
+
+    def views(
+        self, pages: torch.Tensor, conv_dtype: torch.dtype, ssm_dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(conv_lines, ssm_pages) over a layer's raw pages [num_pages, page_bytes] int8."""
+        flat = pages.reshape(-1)
+        conv = flat.view(conv_dtype)
+        conv_stride = self.line_bytes // conv.element_size()
+        conv_lines = conv.as_strided(
+            (self.num_pages * self.lines_per_page, self.conv_rows, self.conv_channels),
+            (conv_stride, self.conv_channels, 1),
+        )
+        ssm_pages = flat.view(ssm_dtype).view(
+            self.num_pages, self.heads_per_member, self.head_dim, self.d_state
+        )
+        return conv_lines, ssm_pages
+
+
+def require_members(settings: EngineSettings) -> None:
+    """States that are kept in pages must divide into whole heads a page.
+
+    Raises:
+        ConfigError: the sizes do not; names them.
+    """
+    organization, model = settings.layout, settings.model
+    if not isinstance(organization, S1):
+        return
+    head_bytes = model.ssm_head_dim * model.d_state * model.ssm_element_bytes
+    page_bytes = organization.page_bytes
+    if StateGeometry.of(model).ssm_bytes % page_bytes or page_bytes % head_bytes:
+        raise ConfigError(
+            f"{model.name}: an SSM state of {model.ssm_heads} heads of {head_bytes} bytes does "
+            f"not divide into head-aligned members of {page_bytes} bytes"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateRows:
+    """The states of a step's requests, decodes first: composite ids [requests] int32."""
+
+    source: torch.Tensor
+    """What a request reads; the null id where it has no state yet."""
+    target: torch.Tensor
+    """What it writes; the null id for a row that only pads a batch."""
+
+    @classmethod
+    def of(cls, common: Any, grid: int) -> "StateRows":
+        """From the block table of vLLM's common metadata, without waiting for the device.
+
+        Args:
+            common: CommonAttentionMetadata of the Mamba group.
+            grid: tokens between checkpoints.
+        """
+        ids, computed = common.block_table_tensor, common.compute_num_computed_tokens()
+
+        def at(num_tokens: torch.Tensor) -> torch.Tensor:
+            position = ((num_tokens - 1) // grid).clamp(min=0).long()
+            return ids.gather(1, position.unsqueeze(1)).squeeze(1)
+
+        source = torch.where(computed > 0, at(computed), NULL_ID)
+        return cls(source=source, target=at(common.seq_lens))
+
+    def __getitem__(self, rows: slice) -> "StateRows":
+        return StateRows(source=self.source[rows], target=self.target[rows])
+
+
+class RowBuffers:
+    """Where captured CUDA graphs find the rows: the same addresses at every replay."""
+
+    def __init__(self, max_rows: int, device: torch.device) -> None:
+        self._rows = StateRows(
+            source=torch.full((max_rows,), NULL_ID, dtype=torch.int32, device=device),
+            target=torch.full((max_rows,), NULL_ID, dtype=torch.int32, device=device),
+        )
+
+    def stage(self, rows: StateRows) -> StateRows:
+        """The rows at their fixed addresses; longer ones as they are, which no graph covers."""
+        num_rows = rows.target.shape[0]
+        if num_rows > self._rows.target.shape[0]:
+            return rows
+        staged = self._rows[:num_rows]
+        staged.source.copy_(rows.source, non_blocking=True)
+        staged.target.copy_(rows.target, non_blocking=True)
+        return staged
+
+
+class CompositeTable:
+    """Member pages and convolution line by composite id; the same for all layers."""
+
+    def __init__(self, layout: PagedLayout, device: torch.device) -> None:
+        self.layout = layout
+        self.ops = ops_for(device)
+        rows = layout.num_pages
+        self.members = torch.zeros((layout.num_members, rows), dtype=torch.int32, device=device)
+        """[member, composite]: a contiguous row of page ids for each member."""
+        self.lines = torch.full((rows,), NO_LINE, dtype=torch.int32, device=device)
+
+    @property
+    def kernel_path(self) -> str:
+        """Which kernels read and write the states: cpu-ops or triton-fused."""
+        return self.ops.name
+
+    def enter(self, composites: Iterable[NewComposite]) -> None:
+        """Rows of states that are first used in the coming step; one copy to the device.
+
+        An id can come twice, when its first request was preempted in the same step: the last holds.
+        """
+        latest = {composite.composite_id: composite for composite in composites}
+        if not latest:
+            return
+        num_members = self.layout.num_members
+        # Without slabs the convolution has the page behind the members to itself.
+        rows = [
+            (key, *new.pages[:num_members], new.pages[-1] if new.line == NO_LINE else new.line)
+            for key, new in latest.items()
+        ]
+        packed = async_tensor_h2d(rows, dtype=torch.int32, device=self.members.device)
+        ids = packed[:, 0].long()
+        self.members[:, ids] = packed[:, 1 : 1 + num_members].T
+        self.lines[ids] = packed[:, -1]
+
+
+_table: CompositeTable | None = None
+
+
+def open_table(layout: PagedLayout | None, vllm_config: Any, device: torch.device) -> None:
+    """One table for this worker process; None for contiguous states.
+
+    Raises:
+        ConfigError: vLLM is asked for another state update than the one that ours stand for.
+    """
+    global _table
+    if layout is not None:
+        _require_plain_updates(vllm_config)
+    _table = None if layout is None else CompositeTable(layout, device)
+
+
+def table() -> CompositeTable | None:
+    """The worker's table, if its states are paged."""
+    return _table
+
+
+def _require_plain_updates(vllm_config: Any) -> None:
+    """Our kernels stand for vLLM's own Triton update, and round states to nearest."""
+    mamba = vllm_config.mamba_config
+    if mamba.backend not in (MambaBackendEnum.TRITON, MambaBackendEnum.CPU):
+        name = mamba.backend.name.lower()
+        raise ConfigError(f"mamba_config.backend must be triton for paged states, got {name}")
+    if mamba.enable_stochastic_rounding:
+        raise ConfigError(
+            "mamba_config.enable_stochastic_rounding must be false for paged states, got true"
+        )

@@ -1,0 +1,224 @@
+"""From an organization's pool plan to vLLM's KV-cache configuration: groups, pages, tensors."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import torch
+from vllm.config import VllmConfig
+from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
+from vllm.v1.kv_cache_interface import (
+    AttentionSpec,
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    KVCacheTensor,
+    MambaSpec,
+)
+
+from hsexp.config.base import ConfigError
+from hsexp.engine.paged import PagedLayout
+from hsexp.engine.settings import KEY, EngineSettings
+from hsexp.engine.targets import PatchError
+from hsexp.geometry import StateGeometry
+from hsexp.memory.organizations.base import PoolPlan
+
+
+@dataclass
+class PlannedCacheConfig(KVCacheConfig):
+    """vLLM's KV-cache configuration, and the settings that it was planned from, budget included.
+
+    Workers get it with their pages: one that did not come from here is not served as ours.
+    """
+
+    settings: EngineSettings
+
+
+def plan_pools(
+    vllm_config: VllmConfig,
+    specs: Sequence[Mapping[str, Any]],
+    available_bytes: Sequence[int],
+) -> list[PlannedCacheConfig]:
+    """The pools of every worker. A budget that was left open becomes what the tightest one has.
+
+    The engine core keeps the settled budget in its own configuration.
+
+    Args:
+        specs: KV-cache specs by layer, one mapping a worker.
+        available_bytes: what each worker has for state.
+
+    Raises:
+        ConfigError: the model's layers are not what the settings say, memory is short, or a
+            request of max_model_len tokens would never fit.
+    """
+    settings = settings_of(vllm_config)
+    assert settings is not None
+    if settings.budget_bytes is None:
+        settings = settings.within(min(available_bytes))
+        vllm_config.additional_config |= settings.additional_config()
+    max_tokens = vllm_config.model_config.max_model_len
+    reason = settings.memory().never_fits(max_tokens - 1)
+    if reason is not None:
+        raise ConfigError(
+            f"max_model_len {max_tokens}: such a request {reason}; "
+            f"budget_bytes is {settings.budget_bytes} a layer"
+        )
+    return [
+        kv_cache_config(settings, layers, free)
+        for layers, free in zip(specs, available_bytes, strict=True)
+    ]
+
+
+def kv_cache_config(
+    settings: EngineSettings, specs: Mapping[str, Any], available_bytes: int
+) -> PlannedCacheConfig:
+    """One attention and one Mamba group over tensors of exactly the planned size.
+
+    Layers are paired in order: attention layer i and Mamba layer i share a tensor where the
+    organization shares pages, and have one each where it does not.
+
+    Raises:
+        ConfigError: the model's layers are not what the settings say, or memory is short.
+    """
+    attention = {n: spec for n, spec in specs.items() if isinstance(spec, AttentionSpec)}
+    mamba = {n: spec for n, spec in specs.items() if isinstance(spec, MambaSpec)}
+    _require_layers(settings, specs, attention, mamba)
+    layout, plan = settings.layout, settings.plan
+    pages = [pool.page_bytes for pool in plan.pools]
+    attention_spec = replace(
+        next(iter(attention.values())),
+        block_size=layout.block_size,
+        page_size_padded=_padded(pages[0], layout.block_size * _token_bytes(settings)),
+    )
+    mamba_spec = _mamba_spec(settings, next(iter(mamba.values())), pages[-1])
+    tensors = _tensors(plan, list(attention), list(mamba))
+    needed = sum(tensor.size for tensor in tensors)
+    if needed > available_bytes:
+        raise ConfigError(
+            f"budget_bytes {settings.budget_bytes} a layer makes {needed:,} bytes for "
+            f"{len(attention)} layers, and {available_bytes:,} are free"
+        )
+    return PlannedCacheConfig(
+        num_blocks=max(pool.num_pages for pool in plan.pools),
+        kv_cache_tensors=tensors,
+        kv_cache_groups=[
+            KVCacheGroupSpec(list(attention), attention_spec),
+            KVCacheGroupSpec(list(mamba), mamba_spec),
+        ],
+        settings=settings,
+    )
+
+
+def settings_of(vllm_config: VllmConfig) -> EngineSettings | None:
+    """The settings, or None where vLLM runs without an organization."""
+    if KEY not in (vllm_config.additional_config or {}):
+        return None
+    return EngineSettings.of(vllm_config.additional_config)
+
+
+def planned_settings(
+    vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, is_profiling: bool = False
+) -> EngineSettings | None:
+    """What a worker is to serve with the pages that it got; None is stock vLLM.
+
+    The block sizes of its configuration become the planned ones. vLLM may have enlarged them, so
+    that a page of KV would hold a whole recurrent state.
+
+    Raises:
+        PatchError: the settings are there, and the pages were not planned from them.
+    """
+    if settings_of(vllm_config) is None or is_profiling:
+        return None
+    if not isinstance(kv_cache_config, PlannedCacheConfig):
+        raise PatchError("the hsexp plugin is active in this worker and not in its engine core")
+    layout = kv_cache_config.settings.layout
+    vllm_config.cache_config.block_size = layout.block_size
+    vllm_config.cache_config.mamba_block_size = layout.checkpoint_grid
+    return kv_cache_config.settings
+
+
+def _mamba_spec(settings: EngineSettings, spec: MambaSpec, page_bytes: int) -> MambaSpec:
+    """The group's spec. Where a state takes several pages vLLM is told of one member, so that its
+    own page arithmetic holds; the layers' views are made from the real layout."""
+    grid = settings.layout.checkpoint_grid
+    paged = PagedLayout.of(settings)
+    if paged is None:
+        return replace(spec, block_size=grid, page_size_padded=page_bytes)
+    member = (paged.heads_per_member, paged.head_dim, paged.d_state)
+    return replace(
+        spec, block_size=grid, shapes=(member,), dtypes=spec.dtypes[1:], page_size_padded=None
+    )
+
+
+def _tensors(plan: PoolPlan, attention: list[str], mamba: list[str]) -> list[KVCacheTensor]:
+    pairs = zip(attention, mamba, strict=True)
+    if len(plan.pools) == 1:
+        size = plan.pools[0].total_bytes
+        return [KVCacheTensor(size=size, shared_by=list(pair)) for pair in pairs]
+    return [
+        KVCacheTensor(size=pool.total_bytes, shared_by=[name])
+        for pair in pairs
+        for pool, name in zip(plan.pools, pair, strict=True)
+    ]
+
+
+def _require_layers(
+    settings: EngineSettings,
+    specs: Mapping[str, Any],
+    attention: Mapping[str, AttentionSpec],
+    mamba: Mapping[str, MambaSpec],
+) -> None:
+    """The loaded layers must be those that the pools are planned for."""
+    for name, spec in specs.items():
+        kind = type(spec).__name__
+        if isinstance(spec, MambaSpec):
+            if spec.mamba_type != MambaAttentionBackendEnum.MAMBA2:
+                raise ConfigError(f"layer {name} is {spec.mamba_type.name}, which is not Mamba2")
+        elif type(spec) is not FullAttentionSpec or spec.sliding_window is not None:
+            raise ConfigError(f"layer {name} has a {kind}, which is not full attention")
+    if not attention or len(attention) != len(mamba):
+        raise ConfigError(
+            f"the model must have as many attention as Mamba2 layers, got {len(attention)} and "
+            f"{len(mamba)}"
+        )
+    planned = settings.model.num_attention_layers
+    if len(attention) != planned:
+        raise ConfigError(
+            f"the model has {len(attention)} attention layers, and the pools are planned for "
+            f"{planned}"
+        )
+    for name, spec in [*attention.items(), *mamba.items()]:
+        _require_geometry(settings, name, spec)
+
+
+def _require_geometry(settings: EngineSettings, name: str, spec: Any) -> None:
+    """The layer's sizes must be those that the pools are planned with."""
+    geometry = StateGeometry.of(settings.model)
+    if isinstance(spec, FullAttentionSpec):
+        element = torch.empty((), dtype=spec.dtype).element_size()
+        found = {
+            "kv_token_bytes": spec.num_kv_heads * (spec.head_size + spec.head_size_v) * element
+        }
+        planned = {"kv_token_bytes": geometry.kv_token_bytes}
+    else:
+        conv, ssm = (
+            prod(shape) * torch.empty((), dtype=dtype).element_size()
+            for shape, dtype in zip(spec.shapes, spec.dtypes, strict=True)
+        )
+        found = {"conv_bytes": conv, "ssm_bytes": ssm}
+        planned = {"conv_bytes": geometry.conv_bytes, "ssm_bytes": geometry.ssm_bytes}
+    for field, value in found.items():
+        if value != planned[field]:
+            raise ConfigError(
+                f"layer {name} has {field} {value}, but model {settings.model.name} says "
+                f"{planned[field]}: another model, or another state dtype"
+            )
+
+
+def _token_bytes(settings: EngineSettings) -> int:
+    return StateGeometry.of(settings.model).kv_token_bytes
+
+
+def _padded(page_bytes: int, payload_bytes: int) -> int | None:
+    return page_bytes if page_bytes > payload_bytes else None

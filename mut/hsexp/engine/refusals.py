@@ -1,0 +1,89 @@
+"""Features of vLLM whose memory rules the core does not have: each stops the start by its name.
+
+Asked where the configuration is made, before anything is loaded, and again by the scheduler, for
+engines whose configuration was made by hand.
+"""
+
+import vllm.envs as envs
+from vllm.config import VllmConfig
+
+from hsexp.config.base import ConfigError
+from hsexp.engine.settings import EngineSettings
+from hsexp.geometry import StateGeometry
+
+
+def refuse_features(vllm_config: VllmConfig) -> None:
+    """Let a configuration pass that asks for nothing the memory core lacks.
+
+    Raises:
+        ConfigError: names the features.
+    """
+    found = [name for name, present in _features(vllm_config).items() if present]
+    if found:
+        raise ConfigError(f"hsexp organizations do not support {', '.join(found)}")
+
+
+def refuse_short_steps(vllm_config: VllmConfig, settings: EngineSettings) -> None:
+    """A chunk ends on the checkpoint grid: a step that cannot reach it would prefill nothing.
+
+    Raises:
+        ConfigError: names the limit and its value.
+    """
+    grid, scheduler = settings.layout.checkpoint_grid, vllm_config.scheduler_config
+    limits = {
+        "max_num_batched_tokens": scheduler.max_num_batched_tokens,
+        "max_num_scheduled_tokens": scheduler.max_num_scheduled_tokens,
+        "long_prefill_token_threshold": scheduler.long_prefill_token_threshold or None,
+    }
+    for name, limit in limits.items():
+        if limit is not None and limit < grid:
+            raise ConfigError(
+                f"{name} {limit} must hold a chunk of one checkpoint grid ({grid} tokens)"
+            )
+
+
+def refuse_geometry(settings: EngineSettings) -> None:
+    """Models that have sizes, and that the engine cannot serve yet.
+
+    Raises:
+        ConfigError: names the model and its layers.
+    """
+    model = settings.model
+    num_composites = StateGeometry.of(model).composites
+    if num_composites > 1:
+        raise ConfigError(
+            f"model {model.name} has {model.num_recurrent_layers} Mamba2 and "
+            f"{model.num_attention_layers} attention layers: checkpoints of {num_composites} "
+            "composites are not served yet"
+        )
+
+
+def _features(config: VllmConfig) -> dict[str, bool]:
+    parallel, cache, model = config.parallel_config, config.cache_config, config.model_config
+    events = config.kv_events_config
+    return {
+        "speculative decoding": config.num_speculative_tokens > 0,
+        "a KV connector": config.kv_transfer_config is not None,
+        "an encoder-cache connector": config.ec_transfer_config is not None,
+        "KV-cache events": events is not None and events.enable_kv_cache_events,
+        "KV-cache residency metrics": config.observability_config.kv_cache_metrics,
+        "KV offloading": cache.kv_offloading_size is not None,
+        "KV sharing": cache.kv_sharing_fast_prefill,
+        "KV-cache quantization": bool(
+            cache.kv_cache_dtype_skip_layers
+            or cache.cache_dtype not in ("auto", "bfloat16", "float16")
+        ),
+        "ReplaySSM": cache.use_replayssm,
+        "pipeline parallelism": parallel.pipeline_parallel_size > 1,
+        "context parallelism": max(
+            parallel.decode_context_parallel_size, parallel.prefill_context_parallel_size
+        )
+        > 1,
+        "dual-batch overlap": parallel.use_ubatching,
+        "elastic expert parallelism": parallel.enable_elastic_ep,
+        "the V2 model runner": config.use_v2_model_runner,
+        "an encoder-decoder model": model.is_encoder_decoder,
+        "a pooling model": model.runner_type == "pooling",
+        "routed experts in outputs": model.enable_return_routed_experts,
+        "the Rust front end": envs.VLLM_USE_RUST_FRONTEND,
+    }

@@ -1,0 +1,1 @@
+"""Small experiments on the memory core alone: no engine, no time, every number a count."""

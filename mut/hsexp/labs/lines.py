@@ -1,0 +1,196 @@
+"""Lines of tokens that run through a memory by hand: the requests of the labs.
+
+A line has computed some tokens and writes the next ones a step at a time; what it counts is what an
+engine would have to compute and copy for it.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from typing import Any, overload
+
+from hsexp.config.schema import AdmissionConfig, OrganizationConfig, PinningConfig, RetentionConfig
+from hsexp.memory import (
+    Copy,
+    Hit,
+    HybridMemory,
+    Policies,
+    PrefixKeys,
+    SequenceMemory,
+    build_memory,
+    exact_prefix,
+)
+from hsexp.memory.organizations import Organization
+
+UNLIMITED = Policies(
+    admission=AdmissionConfig(headroom=0.0, cap=1),
+    retention=RetentionConfig(name="off", requesters=None),
+    pinning=PinningConfig(name="off", requesters=None, protected_fraction=0.0),
+)
+"""No reserve and no policy: a lab asks for the pages themselves. The cap is a scheduler's."""
+
+
+class LabError(RuntimeError):
+    """A lab does not fit the budget that it was given."""
+
+
+class TokenKeys(Sequence[Hashable]):
+    """Keys of a growing list of tokens, chained block by block, each computed once."""
+
+    def __init__(self, tokens: list[int], size: int) -> None:
+        self._tokens, self._size = tokens, size
+        self._keys: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._tokens) // self._size
+
+    @overload
+    def __getitem__(self, index: int) -> Hashable: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Hashable]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        keys, size = self._keys, self._size
+        for block in range(len(keys), len(self)):
+            above = keys[-1] if keys else 0
+            keys.append(hash((above, *self._tokens[block * size : (block + 1) * size])))
+        return keys[index]
+
+
+class Line:
+    """One request: its tokens, and its sequence in the memory."""
+
+    def __init__(self, lab: "Lab", tokens: Sequence[int], num_prompt_tokens: int) -> None:
+        lab.num_lines += 1
+        memory = lab.memory
+        self.tokens = list(tokens)
+        self.computed = 0
+        self.sequence = SequenceMemory(
+            request_id=lab.num_lines,
+            keys=PrefixKeys(
+                attention=TokenKeys(self.tokens, memory.block_size),
+                checkpoints=TokenKeys(self.tokens, memory.checkpoint_grid),
+            ),
+            num_prompt_tokens=num_prompt_tokens,
+        )
+
+
+class Lab:
+    """One memory, and what was done in it."""
+
+    def __init__(
+        self,
+        organization: Organization,
+        config: OrganizationConfig,
+        nominal_bytes: int,
+        *,
+        max_leaves: int = 0,
+        max_drafts: int = 0,
+    ) -> None:
+        self.memory: HybridMemory = build_memory(
+            organization,
+            config,
+            nominal_bytes,
+            UNLIMITED,
+            max_leaves=max_leaves,
+            max_drafts=max_drafts,
+        )
+        self.organization = organization
+        self.num_lines = 0
+        self.computed_tokens = 0
+        """Tokens that were computed, those computed again included."""
+        self.copies: Counter[str] = Counter()
+        """By kind."""
+        self.copied_bytes = 0
+        """Of one layer."""
+        self.peak_pages = 0
+        """Most pages in use at once, all pools together."""
+        self.peak_bytes = 0
+        """Most bytes in use at once, of one layer."""
+
+    # -- lines -----------------------------------------------------------------------------------
+
+    def start(self, tokens: Sequence[int], *, leaf: bool = False) -> Line:
+        """A new request, from a leaf of all its tokens but the last, or else from its deepest hit.
+
+        Raises:
+            LabError: it does not fit.
+        """
+        line, memory = Line(self, tokens, len(tokens)), self.memory
+        memory.step += 1  # what earlier steps published can be hit
+        found: Hit | None = None
+        if leaf:
+            found = memory.branching.find_leaf(line.sequence, self.leaf_key(line, len(tokens) - 1))
+        hit = found or memory.lookup(line.sequence, len(tokens))
+        refusal = memory.refusal(line.sequence, hit, len(tokens), nothing_runs=True)
+        if refusal is not None:
+            raise LabError(f"{self.organization.name}: {refusal}")
+        memory.admit(line.sequence, hit)
+        line.computed = hit.tokens
+        return line
+
+    def fork(self, parent: Line, token: int, *, by_copying: bool = False) -> Line:
+        """A line that goes on from the parent's computed tokens with one of its own.
+
+        Raises:
+            LabError: there is no room for the copies.
+        """
+        child = Line(
+            self, [*parent.tokens[: parent.computed], token], parent.sequence.num_prompt_tokens
+        )
+        branching = self.memory.branching
+        if not by_copying:
+            branching.fork(parent.sequence, child.sequence, parent.computed)
+        elif not branching.fork_by_copying(parent.sequence, child.sequence, parent.computed):
+            raise LabError(f"{self.organization.name}: no room to copy {parent.computed} tokens")
+        child.computed = parent.computed
+        return child
+
+    def compute(self, *lines: Line) -> None:
+        """Steps until every line has computed all its tokens, states on every boundary.
+
+        Raises:
+            LabError: there is no room.
+        """
+        grid = self.memory.checkpoint_grid
+        while left := [line for line in lines if line.computed < len(line.tokens)]:
+            ends = [min(len(line.tokens), (line.computed // grid + 1) * grid) for line in left]
+            for line, end in zip(left, ends, strict=True):
+                if not self.memory.extend(line.sequence, line.computed, end):
+                    raise LabError(f"{self.organization.name}: {self.memory.describe()}")
+            self.end_step()
+            for line, end in zip(left, ends, strict=True):
+                self.computed_tokens += end - line.computed
+                line.computed = end
+
+    def end_step(self) -> None:
+        """Carry out the copies, and note what is in use."""
+        self._note_use()
+        for copy in self.memory.take_copies():
+            self.copies[copy.kind] += 1
+            self.copied_bytes += self._bytes_of(copy)
+        self.memory.step += 1
+
+    def release(self, line: Line, *, leaf: bool = False) -> None:
+        key = self.leaf_key(line, line.computed) if leaf else None
+        self.memory.release(line.sequence, line.computed, leaf=key)
+
+    def leaf_key(self, line: Line, num_tokens: int) -> Hashable:
+        return exact_prefix(line.sequence.keys, self.memory.block_size, line.tokens[:num_tokens])
+
+    # -- counts ----------------------------------------------------------------------------------
+
+    def _note_use(self) -> None:
+        used = [pool.spec.num_usable - pool.num_free for pool in self.memory.pools]
+        sizes = [pool.spec.page_bytes for pool in self.memory.pools]
+        self.peak_pages = max(self.peak_pages, sum(used))
+        self.peak_bytes = max(
+            self.peak_bytes, sum(pages * size for pages, size in zip(used, sizes, strict=True))
+        )
+
+    def _bytes_of(self, copy: Copy) -> int:
+        """What a copy moves: the page of a block, or the payload of a state."""
+        geometry = self.organization.geometry
+        if copy.kind == "attention":
+            return self.memory.block_size * geometry.kv_token_bytes
+        return geometry.composites * geometry.composite_bytes

@@ -1,0 +1,29 @@
+"""A memory of a size that can be drawn: blocks of 4 tokens, checkpoints every 8."""
+
+from hsexp.config.catalog import read_option
+from hsexp.config.launch import parse_union
+from hsexp.config.schema import D0Config, ModelConfig, OrganizationConfig
+from hsexp.labs.lines import Lab
+from hsexp.memory.organizations import create
+
+BLOCK_TOKENS = 4
+GRID_TOKENS = 8
+_MODEL = "falcon_h1_7b"
+_NUM_STATES = 16
+"""Composites that fit; half of the budget, so that blocks are plenty."""
+
+
+def small_lab() -> Lab:
+    """D0, whose attention pool holds nothing but blocks, with small blocks."""
+    native = parse_union(OrganizationConfig, read_option("organization", "d0"), path="d0")
+    assert isinstance(native, D0Config)
+    config = native.model_copy(
+        update={
+            "block_size": BLOCK_TOKENS,
+            "checkpoint_grid": GRID_TOKENS,
+            "attention_fraction": 0.5,
+        }
+    )
+    organization = create(config, ModelConfig.parse(read_option("model", _MODEL)))
+    state_bytes = organization.geometry.composites * organization.geometry.composite_bytes
+    return Lab(organization, config, 2 * _NUM_STATES * state_bytes)

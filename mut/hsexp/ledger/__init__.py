@@ -1,0 +1,23 @@
+"""The record of runs: append-only, crash-safe, shared by processes; see `store`."""
+
+from hsexp.ledger.attempt import Attempt, EngineFacts, Metric
+from hsexp.ledger.frame import require_comparable
+from hsexp.ledger.journal import LedgerError
+from hsexp.ledger.provenance import Provenance
+from hsexp.ledger.store import Claim, Ledger, utc_now
+from hsexp.ledger.tables import EncodedTable, decode_table, encode_table
+
+__all__ = [
+    "Attempt",
+    "Claim",
+    "EncodedTable",
+    "EngineFacts",
+    "Ledger",
+    "LedgerError",
+    "Metric",
+    "Provenance",
+    "decode_table",
+    "encode_table",
+    "require_comparable",
+    "utc_now",
+]

@@ -1,0 +1,99 @@
+"""Beams: branches with a score, forked, reordered and pruned together.
+
+before    A  B  C               parents [1, 1, 0]: beam 1 goes on twice, beam 0 once
+after     B  B' A               B' is forked from B; C is pruned; A and B move, nothing is copied
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hsexp.memory.sequence import SequenceMemory
+
+if TYPE_CHECKING:
+    from hsexp.memory.hybrid import HybridMemory
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class Beam:
+    """One branch of a search; its block table and its state are those of `sequence`."""
+
+    sequence: SequenceMemory
+    num_tokens: int
+    """Computed tokens: its length, and the position of its next token."""
+    score: float
+    """Sum of the log probabilities of its output."""
+
+    @property
+    def num_output(self) -> int:
+        """Computed tokens that are not of the prompt."""
+        return self.num_tokens - self.sequence.num_prompt_tokens
+
+
+class Beams:
+    """The live beams of one search, in its order."""
+
+    def __init__(self, memory: "HybridMemory", root: SequenceMemory, num_tokens: int) -> None:
+        """
+        Args:
+            root: runs, and has computed `num_tokens`.
+        """
+        self.memory = memory
+        self.beams = [Beam(sequence=root, num_tokens=num_tokens, score=0.0)]
+
+    def reorder(
+        self,
+        parents: Sequence[int],
+        scores: Sequence[float],
+        child: Callable[[Beam], SequenceMemory],
+    ) -> None:
+        """Beam i becomes what beam `parents[i]` was, with `scores[i]`.
+
+        A parent's first heir keeps its memory, others are forked from it, and a beam without heirs
+        is pruned. No beam has a part in the step that is being scheduled.
+
+        Args:
+            child: the new sequence of a further heir, which is told its parent.
+
+        Raises:
+            ValueError: a parent does not exist, or the scores are not as many.
+        """
+        before = self.beams
+        if len(parents) != len(scores):
+            raise ValueError(f"{len(parents)} parents need as many scores, got {len(scores)}")
+        for parent in parents:
+            if not 0 <= parent < len(before):
+                raise ValueError(f"parents must be beams 0 to {len(before) - 1}, got {parent}")
+        heirs = []
+        for place, parent in enumerate(parents):
+            beam = before[parent]
+            heirs.append(self._fork(beam, child) if parent in parents[:place] else beam)
+        for place, beam in enumerate(before):
+            if place not in parents:
+                self.memory.release(beam.sequence, beam.num_tokens)
+        for beam, score in zip(heirs, scores, strict=True):
+            beam.score = score
+        self.beams = heirs
+
+    def prune(self, place: int) -> None:
+        """Give up one beam; the others keep what they share with it."""
+        beam = self.beams.pop(place)
+        self.memory.release(beam.sequence, beam.num_tokens)
+
+    def cancel(self) -> None:
+        """Give up the search."""
+        while self.beams:
+            self.prune(-1)
+
+    def ranked(self, length_penalty: float) -> list[Beam]:
+        """The beams by score / output length ** penalty, the best first."""
+        return sorted(
+            self.beams,
+            key=lambda beam: beam.score / beam.num_output**length_penalty,
+            reverse=True,
+        )
+
+    def _fork(self, beam: Beam, child: Callable[[Beam], SequenceMemory]) -> Beam:
+        sequence = child(beam)
+        self.memory.fork(beam.sequence, sequence, beam.num_tokens)
+        return Beam(sequence=sequence, num_tokens=beam.num_tokens, score=beam.score)

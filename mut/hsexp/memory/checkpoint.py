@@ -1,0 +1,135 @@
+"""A checkpoint: one recurrent + convolution state, valid only whole, owned by reference.
+
+    plain ........ written by its holder, no key; ends when the last reference goes
+    published .... has a key: other requests may adopt it, held or not
+    lost ......... one of its pages was reassigned; key and pages are gone
+
+A `StateStore` is where an organization keeps such states; the stores differ in how many pages a
+state takes and where its convolution state lies.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+from hsexp.config.schema import ReleaseOrder
+from hsexp.memory.pool import MemoryFault, PagePool
+
+if TYPE_CHECKING:
+    from hsexp.memory.slab import Slab
+
+NO_LINE = -1
+"""Convolution line of a state whose convolution lies in its own pages."""
+
+
+class Checkpoint:
+    """A state in `pages` (the first is its representative), and in S2 a slot of a slab."""
+
+    __slots__ = ("key", "pages", "published_step", "refs", "slab", "slot", "tokens")
+
+    def __init__(
+        self, pages: list[int], *, slab: "Slab | None" = None, slot: int = NO_LINE
+    ) -> None:
+        self.pages = pages
+        self.slab = slab
+        self.slot = slot
+        self.refs = 1
+        self.key: Hashable | None = None
+        self.tokens = 0
+        """Boundary that the state stands at, once published."""
+        self.published_step = -1
+
+    def __repr__(self) -> str:
+        return f"Checkpoint(pages={self.pages}, key={self.key}, refs={self.refs})"
+
+    @property
+    def line(self) -> int:
+        """Kernel-facing convolution line 16 p + s (Eq. X2), or NO_LINE."""
+        if self.slab is None:
+            return NO_LINE
+        return self.slab.page * self.slab.num_slots + self.slot
+
+
+class StateStore(ABC):
+    """Where recurrent and convolution states live. All operations are whole-state."""
+
+    def __init__(self, pool: PagePool, order: ReleaseOrder, *, pages_per_state: int) -> None:
+        self.pool = pool
+        self.order = order
+        self.pages_per_state = pages_per_state
+
+    @abstractmethod
+    def pages_needed(self, num_states: int) -> int:
+        """Free pages that allocating `num_states` states would use up now."""
+
+    @abstractmethod
+    def pages_alone(self, num_states: int) -> int:
+        """Pages that `num_states` states take in an otherwise empty pool."""
+
+    @abstractmethod
+    def allocate(self) -> Checkpoint:
+        """A new plain state with one reference. Raises MemoryFault when it does not fit."""
+
+    def pages_to_hold(self, checkpoint: Checkpoint) -> int:
+        """Free pages that a further reference would use up."""
+        return 0 if checkpoint.refs else len(checkpoint.pages)
+
+    def hold(self, checkpoint: Checkpoint) -> None:
+        """Add a reference; the first one takes the pages out of the queue."""
+        if checkpoint.refs == 0:
+            if checkpoint.key is None:
+                raise MemoryFault(f"{checkpoint} is lost, its pages may have another owner")
+            self.pool.hold(checkpoint.pages)
+        checkpoint.refs += 1
+
+    def release(self, checkpoint: Checkpoint) -> None:
+        """Drop a reference; after the last one a published state stays cached."""
+        if checkpoint.refs < 1:
+            raise MemoryFault(f"{checkpoint} is released but not held")
+        checkpoint.refs -= 1
+        if checkpoint.refs:
+            return
+        order, pages = self.order, checkpoint.pages
+        self.pool.release(pages[:1], hashed=order.hashed, plain=order.plain_representative)
+        if len(pages) > 1:
+            self.pool.release(pages[1:], hashed=order.hashed, plain=order.plain_members)
+
+    def num_slabs(self) -> int | None:
+        """Slabs that exist; None for stores without."""
+        return None
+
+    def slots(self) -> tuple[int, int]:
+        """Convolution slots in use, and slots of all slabs; stores without slabs have none."""
+        return 0, 0
+
+    def publish(self, checkpoint: Checkpoint, key: Hashable) -> None:
+        """Mark every page as holding this state under `key`."""
+        checkpoint.key = key
+        for page in checkpoint.pages:
+            self.pool.entries[page] = checkpoint
+
+    def forget(self, checkpoint: Checkpoint) -> None:
+        """Take the key away; pages that are queued stay where they are, as plain pages."""
+        checkpoint.key = None
+        for page in checkpoint.pages:
+            self.pool.entries[page] = None
+
+    @abstractmethod
+    def check_integrity(self) -> None:
+        """Recount what the store keeps beside the pool."""
+
+
+class PagedStateStore(StateStore):
+    """States in pages of their own: one page (S0, D0), or SSM members and one conv page (S1)."""
+
+    def pages_needed(self, num_states: int) -> int:
+        return num_states * self.pages_per_state
+
+    def pages_alone(self, num_states: int) -> int:
+        return num_states * self.pages_per_state
+
+    def allocate(self) -> Checkpoint:
+        return Checkpoint(self.pool.take(self.pages_per_state))
+
+    def check_integrity(self) -> None:
+        assert self.pages_per_state > 0  # it keeps nothing else

@@ -1,0 +1,118 @@
+"""Where a chunk of work ends, and what its bits depend on beside the tokens before it.
+
+    stock      0 ------------- 1,536 ------- 3,072 - 3,332 . . . .   as much as the step can take
+    canonical  0 - 512 - 1,024 - 1,536 - ... 3,072 - 3,332 . . . .   one grid interval, or it waits
+                                                           generated: one token a step
+
+A state is rounded to its type where a chunk ends, and kernels sum in an order that depends on how
+many tokens they are given. Stock chunks end where the budget and the other requests of the step let
+them, so the same prompt can have other bits the next time. Canonical chunks are the same whatever
+else runs and wherever a hit lets the prefill start, and generated tokens that are computed again go
+one by one, as they did the first time.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import overload
+
+from hsexp.memory.sequence import PrefixKeys
+
+
+class Chunking:
+    """Chunks as long as the budget of a step allows, so that states fall on boundaries.
+
+    A chunk ends on the checkpoint grid or with the prompt. It stops at the last boundary that can
+    be cached, and, should it start off the grid, at the next one.
+    """
+
+    def __init__(self, *, block_size: int, checkpoint_grid: int) -> None:
+        self.block_size = block_size
+        self.checkpoint_grid = checkpoint_grid
+
+    def tokens(self, computed: int, num_prompt_tokens: int, num_tokens: int, left: int) -> int:
+        """Tokens of the next chunk; 0 when what is left of the budget reaches no end.
+
+        Args:
+            computed: tokens that have state in memory.
+            num_prompt_tokens: of the request as it came.
+            num_tokens: tokens that must have state before the next one can be generated.
+            left: tokens that the step can still take.
+        """
+        grid = self.checkpoint_grid
+        end = min(computed + left, num_tokens)
+        if computed % grid:
+            return max(min(end, (computed // grid + 1) * grid) - computed, 0)
+        last_boundary = num_tokens // grid * grid
+        if computed < last_boundary:
+            end = min(end, last_boundary)
+        if end < num_tokens:
+            end = end // grid * grid
+        return max(end - computed, 0)
+
+    def one_by_one(self, computed: int, num_prompt_tokens: int) -> bool:
+        """Whether the next chunk is a single token in the form, and at the price, of a decode."""
+        return False
+
+    def keys(self, keys: PrefixKeys, num_prompt_tokens: int) -> PrefixKeys:
+        """Keys of what a request computes, given those of its tokens."""
+        return keys
+
+
+class CanonicalChunking(Chunking):
+    """Chunks whose ends depend on the prompt's length alone (`engine.exact`)."""
+
+    def tokens(self, computed: int, num_prompt_tokens: int, num_tokens: int, left: int) -> int:
+        if self.one_by_one(computed, num_prompt_tokens):
+            return min(1, left)
+        grid = self.checkpoint_grid
+        end = min((computed // grid + 1) * grid, num_prompt_tokens)
+        return end - computed if end - computed <= left else 0
+
+    def one_by_one(self, computed: int, num_prompt_tokens: int) -> bool:
+        return computed >= num_prompt_tokens
+
+    def keys(self, keys: PrefixKeys, num_prompt_tokens: int) -> PrefixKeys:
+        """Up to the prompt's last boundary the bits follow from the tokens. What lies beyond was
+        computed in a shorter chunk or token by token, as the prompt's length says, so that it is
+        part of the key."""
+        last_boundary = num_prompt_tokens // self.checkpoint_grid
+        last_block = last_boundary * self.checkpoint_grid // self.block_size
+        return PrefixKeys(
+            attention=_WithLength(keys.attention, last_block, num_prompt_tokens),
+            checkpoints=_WithLength(keys.checkpoints, last_boundary, num_prompt_tokens),
+        )
+
+
+def chunking(*, block_size: int, checkpoint_grid: int, exact: bool) -> Chunking:
+    """The rule that `engine.exact` chooses."""
+    kind = CanonicalChunking if exact else Chunking
+    return kind(block_size=block_size, checkpoint_grid=checkpoint_grid)
+
+
+class _WithLength(Sequence[Hashable]):
+    """A live view of keys that joins a length to those from index `first` on."""
+
+    __slots__ = ("_first", "_keys", "_length")
+
+    def __init__(self, keys: Sequence[Hashable], first: int, length: int) -> None:
+        self._keys = keys
+        self._first = first
+        self._length = length
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @overload
+    def __getitem__(self, index: int) -> Hashable: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Hashable]: ...
+
+    def __getitem__(self, index: int | slice) -> Hashable | Sequence[Hashable]:
+        if isinstance(index, slice):
+            start, _, step = index.indices(len(self))
+            assert step == 1
+            plain = self._keys[index]
+            common = max(self._first - start, 0)
+            return [*plain[:common], *((key, self._length) for key in plain[common:])]
+        key = self._keys[index]
+        return key if index < self._first else (key, self._length)

@@ -1,0 +1,42 @@
+"""The four organizations; `create` is the only place that chooses one."""
+
+from hsexp.config.schema import (
+    D0Config,
+    ModelConfig,
+    OrganizationConfig,
+    S0Config,
+    S1Config,
+    S2Config,
+)
+from hsexp.geometry import StateGeometry
+from hsexp.memory.organizations.base import Organization, PoolPlan, StateMix
+from hsexp.memory.organizations.d0 import D0
+from hsexp.memory.organizations.s0 import S0
+from hsexp.memory.organizations.s1 import S1
+from hsexp.memory.organizations.s2 import S2
+
+__all__ = ["D0", "S0", "S1", "S2", "Organization", "PoolPlan", "StateMix", "create"]
+
+
+def create(config: OrganizationConfig, model: ModelConfig) -> Organization:
+    """The organization that a configuration names, sized for a model.
+
+    Raises:
+        ValueError: the sizes do not fit together, or D0 has no split for this model.
+    """
+    geometry = StateGeometry.of(model)
+    match config:
+        case S0Config():
+            return S0(config, geometry)
+        case S1Config():
+            return S1(config, geometry)
+        case S2Config():
+            return S2(config, geometry)
+        case D0Config():
+            fraction = config.attention_fraction or model.d0_attention_fraction
+            if fraction is None:
+                raise ValueError(
+                    f"organization.attention_fraction is required: no split of d0 was screened for "
+                    f"model {model.name}"
+                )
+            return D0(config, geometry, attention_fraction=fraction)

@@ -1,0 +1,123 @@
+"""An organization: how attention KV, recurrent and convolution state are laid out in a budget.
+
+A subclass says three things: how a budget becomes pools (`plan`), where states live (`build`), and
+what a set of state objects costs (`mix_bytes`). Everything else is the same code for all.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+from hsexp.geometry import StateGeometry
+from hsexp.memory.checkpoint import StateStore
+from hsexp.memory.pool import PagePool, PoolSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolPlan:
+    """Pools of one organization under one nominal budget, in bytes of one layer (Table B-2)."""
+
+    organization: str
+    nominal_bytes: int
+    pools: tuple[PoolSpec, ...]
+    """Attention's pool first; a shared pool stands alone."""
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(pool.total_bytes for pool in self.pools)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateMix:
+    """A logical set of states: attention in tokens, checkpoints by count (Section 2.2)."""
+
+    attention_tokens: int
+    checkpoints: int
+    slabs: int | None = None
+    """Allocated slabs; None packs ideally."""
+
+
+class Organization(ABC):
+    """Sizes and pools of one organization for one model geometry."""
+
+    name: ClassVar[str]
+    block_size: int
+    """Tokens of an attention block."""
+    checkpoint_grid: int
+    """Tokens between checkpoint boundaries."""
+
+    def __init__(self, geometry: StateGeometry) -> None:
+        self.geometry = geometry
+
+    def _require_whole_blocks(self) -> None:
+        """A hit brings whole blocks, so every boundary has to be the end of one."""
+        if self.checkpoint_grid % self.block_size:
+            raise ValueError(
+                f"block_size {self.block_size} must divide the checkpoint grid of "
+                f"{self.checkpoint_grid} tokens"
+            )
+
+    @abstractmethod
+    def plan(self, nominal_bytes: int) -> PoolPlan:
+        """Turn a nominal budget into whole pages (Appendix B.3).
+
+        Raises:
+            ValueError: the budget is too small for a pool of two pages.
+        """
+
+    @abstractmethod
+    def build_states(self, pools: Sequence[PagePool]) -> StateStore:
+        """The store of recurrent and convolution states over the planned pools."""
+
+    @abstractmethod
+    def mix_bytes(self, mix: StateMix) -> int:
+        """Allocated bytes for a logical state set after rounding to units (Eqs. 1-4)."""
+
+    def capacity(self, nominal_bytes: int, mix: StateMix) -> int:
+        """How often the whole mix fits the budget, ideally packed (Eq. A8; D0: Eq. D2).
+
+        Raises:
+            ValueError: the mix is empty, so that any number of it would fit.
+        """
+        if mix.attention_tokens <= 0 and mix.checkpoints <= 0:
+            raise ValueError(
+                "a mix needs attention_tokens or checkpoints, "
+                f"got {mix.attention_tokens} and {mix.checkpoints}"
+            )
+        low, high = 0, 1
+        while self.fits(nominal_bytes, mix, high):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.fits(nominal_bytes, mix, middle):
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def fits(self, nominal_bytes: int, mix: StateMix, repeats: int) -> bool:
+        """Whether `repeats` mixes fit, counted in object units of one mix."""
+        repeated = StateMix(
+            attention_tokens=self.attention_objects(mix) * self.block_size * repeats,
+            checkpoints=mix.checkpoints * repeats,
+        )
+        return self.mix_bytes(repeated) <= nominal_bytes
+
+    def min_slabs(self, mix: StateMix) -> int:
+        """Fewest slabs for the mix; organizations without slabs have none."""
+        return 0
+
+    def limits(self, nominal_bytes: int) -> dict[str, Fraction]:
+        """Bytes that each pool may take of a nominal budget, before rounding to pages."""
+        return {"shared": Fraction(nominal_bytes)}
+
+    def attention_objects(self, mix: StateMix) -> int:
+        """Attention blocks that hold the mix's tokens."""
+        return -(-mix.attention_tokens // self.block_size)
+
+
+def nearest_pages(nominal_bytes: int, page_bytes: int) -> int:
+    """Planner matching: the whole number of pages nearest to the budget (Table B-2)."""
+    return (2 * nominal_bytes + page_bytes) // (2 * page_bytes)

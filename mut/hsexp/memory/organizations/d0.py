@@ -1,0 +1,72 @@
+"""D0: native units in two static pools, each checked on its own (Section 3.5).
+
+attention pool  [ 16 tokens ] [ 16 tokens ] ...
+recurrent pool  [ SSM | conv ] [ SSM | conv ] ...
+"""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import ClassVar
+
+from hsexp.config.schema import D0Config
+from hsexp.geometry import StateGeometry
+from hsexp.memory.checkpoint import PagedStateStore
+from hsexp.memory.organizations.base import Organization, PoolPlan, StateMix
+from hsexp.memory.pool import PagePool, PoolSpec
+
+
+class D0(Organization):
+    name: ClassVar[str] = "d0"
+
+    def __init__(
+        self, config: D0Config, geometry: StateGeometry, *, attention_fraction: float
+    ) -> None:
+        super().__init__(geometry)
+        self.config = config
+        self.block_size = config.block_size
+        self.unit_bytes = config.block_size * geometry.kv_token_bytes
+        self.checkpoint_grid = config.checkpoint_grid or self._native_grid()
+        self._require_whole_blocks()
+        self.attention_fraction = Fraction(str(attention_fraction))
+
+    def _native_grid(self) -> int:
+        """Whole multiples of tokens whose KV covers one composite."""
+        geometry, multiple = self.geometry, self.config.checkpoint_multiple
+        tokens = -(-geometry.composite_bytes // geometry.kv_token_bytes)
+        return multiple * -(-tokens // multiple)
+
+    def plan(self, nominal_bytes: int) -> PoolPlan:
+        limits = self.limits(nominal_bytes)
+        composite = self.geometry.composite_bytes
+        attention = math.floor(limits["attention"] / self.unit_bytes)
+        recurrent = math.floor(limits["recurrent"] / composite)
+        pools = (
+            PoolSpec(name="attention", num_pages=attention, page_bytes=self.unit_bytes),
+            PoolSpec(name="recurrent", num_pages=recurrent, page_bytes=composite),
+        )
+        return PoolPlan(organization=self.name, nominal_bytes=nominal_bytes, pools=pools)
+
+    def build_states(self, pools: Sequence[PagePool]) -> PagedStateStore:
+        return PagedStateStore(
+            pools[1], self.config.release_order, pages_per_state=self.geometry.composites
+        )
+
+    def mix_bytes(self, mix: StateMix) -> int:
+        return (
+            self.unit_bytes * self.attention_objects(mix) + self._checkpoint_bytes * mix.checkpoints
+        )
+
+    @property
+    def _checkpoint_bytes(self) -> int:
+        return self.geometry.composites * self.geometry.composite_bytes
+
+    def fits(self, nominal_bytes: int, mix: StateMix, repeats: int) -> bool:
+        attention = self.unit_bytes * self.attention_objects(mix) * repeats
+        recurrent = self._checkpoint_bytes * mix.checkpoints * repeats
+        limits = self.limits(nominal_bytes)
+        return attention <= limits["attention"] and recurrent <= limits["recurrent"]
+
+    def limits(self, nominal_bytes: int) -> dict[str, Fraction]:
+        attention = self.attention_fraction * nominal_bytes
+        return {"attention": attention, "recurrent": nominal_bytes - attention}

@@ -1,0 +1,50 @@
+"""S1: attention-sized pages; a checkpoint is SSM member pages and a convolution page (3.3).
+
+page  [ KV of a block ]   or   [ SSM 0 ] [ SSM 1 ] [ SSM 2 ] [ conv | unused ]
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from hsexp.config.schema import S1Config, S2Config
+from hsexp.geometry import StateGeometry
+from hsexp.memory.checkpoint import PagedStateStore, StateStore
+from hsexp.memory.organizations.base import Organization, PoolPlan, StateMix, nearest_pages
+from hsexp.memory.pool import PagePool, PoolSpec
+
+
+class S1(Organization):
+    name: ClassVar[str] = "s1"
+
+    def __init__(self, config: S1Config | S2Config, geometry: StateGeometry) -> None:
+        super().__init__(geometry)
+        self.config = config
+        self.block_size = config.block_size
+        self.checkpoint_grid = config.checkpoint_grid
+        self._require_whole_blocks()
+        self.page_bytes = config.block_size * geometry.kv_token_bytes
+        self.num_members = geometry.composites * -(-geometry.ssm_bytes // self.page_bytes)
+        if geometry.conv_bytes > self.page_bytes:
+            raise ValueError(
+                f"block_size {config.block_size} makes pages of {self.page_bytes} bytes, "
+                f"too small for a convolution state of {geometry.conv_bytes}"
+            )
+
+    def plan(self, nominal_bytes: int) -> PoolPlan:
+        num_pages = nearest_pages(nominal_bytes, self.page_bytes)
+        pool = PoolSpec(name="shared", num_pages=num_pages, page_bytes=self.page_bytes)
+        return PoolPlan(organization=self.name, nominal_bytes=nominal_bytes, pools=(pool,))
+
+    def build_states(self, pools: Sequence[PagePool]) -> StateStore:
+        return PagedStateStore(
+            pools[0],
+            self.config.release_order,
+            pages_per_state=self.num_members + self.geometry.composites,
+        )
+
+    def mix_bytes(self, mix: StateMix) -> int:
+        pages = (
+            self.attention_objects(mix)
+            + (self.num_members + self.geometry.composites) * mix.checkpoints
+        )
+        return self.page_bytes * pages

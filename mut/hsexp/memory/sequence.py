@@ -1,0 +1,111 @@
+"""What the memory keeps for one live request: its block table, its states and its keys."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+from hsexp.memory.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrefixKeys:
+    """Cache keys of one request's prefix, shared content having equal keys in every request.
+
+    `attention[i]` names the content of tokens [0, (i + 1) block_size), `checkpoints[j]` that of
+    [0, (j + 1) checkpoint_grid); both reach as far as the request can. A cache salt is part of
+    the key.
+    """
+
+    attention: Sequence[Hashable]
+    checkpoints: Sequence[Hashable]
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class SequenceMemory:
+    """The memory of one request while it runs.
+
+    tokens   0 ......... published ......... computed ...... end of step
+    blocks   [ hashed, reusable ][ plain ............................... ]
+    states                superseded (until the next step) -> state -> scratch (drafts)
+    """
+
+    request_id: int | str
+    keys: PrefixKeys
+    num_prompt_tokens: int
+    blocks: list[int] = field(default_factory=list)
+    """Attention pages in token order."""
+    num_published_blocks: int = 0
+    state: Checkpoint | None = None
+    """The state that the last scheduled step writes (or the adopted one)."""
+    state_index: int = -1
+    """Grid index of `state`: it belongs to tokens (index * grid, (index + 1) * grid]."""
+    superseded: Checkpoint | None = None
+    """The state before, read by the step that wrote `state`; given up at the next step."""
+    quiet_end: int = 0
+    """A step that ends at or before this token needs, completes and gives up nothing here."""
+    scratch: Checkpoint | None = None
+    """The state over draft tokens, until they are accepted or not (`hsexp.memory.drafting`)."""
+    retained: list[Checkpoint] = field(default_factory=list)
+    """Superseded states that the lifetime policy keeps until this request leaves."""
+
+    @property
+    def num_states(self) -> int:
+        return len(self.states)
+
+    @property
+    def states(self) -> tuple[Checkpoint, ...]:
+        """Every state that it holds a reference on, in the order in which they are given up."""
+        held = (self.scratch, self.state, self.superseded, *reversed(self.retained))
+        return tuple(state for state in held if state is not None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hit:
+    """A joint restart point: attention blocks and a complete state at one length.
+
+    A lookup finds boundaries of the checkpoint grid. A fork or a leaf may be at any length, its
+    last block being a partial one (`hsexp.memory.branching`).
+    """
+
+    tokens: int
+    """Jadopt: tokens that need not be computed; 0 is a miss."""
+    blocks: Sequence[int] = ()
+    checkpoint: Checkpoint | None = None
+    ready: bool = True
+    """False while part of it is being computed by the step that is being scheduled."""
+    gap: Hashable | None = field(default=None, compare=False)
+    """Key of the first block that is missing before a deeper checkpoint, if there is one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Depths:
+    """How deep each kind of state reached at a lookup, in tokens (Section 4.5)."""
+
+    attention: int
+    """Amax: deepest grid boundary inside the contiguous attention prefix."""
+    recurrent: int
+    """Rmax: deepest complete checkpoint, whatever attention says."""
+    joint: int
+    """Jadopt, the deepest boundary with both."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """Why a waiting request was not admitted."""
+
+    pool: str
+    need: int
+    """Pages that the admission counts."""
+    headroom: int
+    """Pages that must stay free beside them."""
+    free: int
+
+    @property
+    def by_headroom(self) -> bool:
+        """Whether the pages were there, and only what must stay free beside them was not."""
+        return self.need <= self.free
+
+    def __str__(self) -> str:
+        return (
+            f"pool {self.pool}: needs {self.need} + headroom {self.headroom} pages, "
+            f"{self.free} are free"
+        )

@@ -1,0 +1,47 @@
+"""What a one-second poller sees of a run: gauges at whole seconds (Section 4.2, Appendix B.4)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from hsexp.records import RunRecord
+
+POLL_PERIOD_S = 1.0
+
+TIME_TOLERANCE_S = 1e-6
+"""Two computed times closer than this are the same event; steps take milliseconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gauge:
+    """Samples of one gauge, in time order."""
+
+    times_s: NDArray[np.float64]
+    samples: NDArray[np.int64]
+
+
+def gauge(record: RunRecord, column: str) -> Gauge:
+    """What the run's poller saw; for a run without one, what it would have seen."""
+    if record.samples is None:
+        samples = poll(record.steps, column)
+        times_s = POLL_PERIOD_S * np.arange(samples.size, dtype=np.float64)
+        return Gauge(times_s=times_s, samples=samples)
+    return Gauge(
+        times_s=record.samples["time_s"].to_numpy(dtype=np.float64),
+        samples=record.samples[column].to_numpy(dtype=np.int64),
+    )
+
+
+def poll(steps: pd.DataFrame, column: str) -> NDArray[np.int64]:
+    """A gauge at every whole second from the start of the run to the end of its last step; 0 while
+    nothing runs. Sample k was taken at k seconds."""
+    if steps.empty:
+        return np.empty(0, dtype=np.int64)
+    start = steps["start_s"].to_numpy(dtype=np.float64)
+    end = start + steps["num_steps"].to_numpy() * steps["step_s"].to_numpy(dtype=np.float64)
+    times = np.arange(0.0, end[-1] + TIME_TOLERANCE_S, POLL_PERIOD_S)
+    row = np.searchsorted(start, times, side="right") - 1
+    busy = (row >= 0) & (times < end[row])
+    return np.where(busy, steps[column].to_numpy(dtype=np.int64)[row], 0)

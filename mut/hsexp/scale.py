@@ -1,0 +1,65 @@
+"""A campaign at another size: what `conf/scale` says, laid over what Hydra composed.
+
+A value that the command line changed is taken as it is; only values as they stand in `conf/` are
+replaced. So `workload.num_requests=20` beside a scale means 20.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hsexp.config.base import Config, ConfigError
+from hsexp.config.catalog import options, read_option
+from hsexp.config.launch import Launch
+from hsexp.config.schema import ScaleConfig
+
+
+def scaled(launch: Launch) -> Launch:
+    """The launch with the blocks, the workload law and the pinned options of its scale.
+
+    Raises:
+        ConfigError: the scale has no design for the campaign.
+    """
+    scale, campaign = launch.scale, launch.serving
+    if scale is None:
+        return launch
+    if campaign.name not in scale.campaigns:
+        raise ConfigError(
+            f"scale {scale.name} has no design for campaign {campaign.name}; it has "
+            f"{', '.join(scale.campaigns)} ('~scale' runs the campaign's own size)"
+        )
+    return launch.model_copy(
+        update={
+            "campaign": campaign.model_copy(update={"blocks": scale.campaigns[campaign.name]}),
+            "workload": scaled_option(scale, "workload", launch.workload),
+            "budget": _pinned(scale, "budget", launch.budget),
+            "organization": _pinned(scale, "organization", launch.organization),
+        }
+    )
+
+
+def scaled_option(
+    scale: ScaleConfig | None, group: str, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """An option of a group at this size, as plain data."""
+    changes = {} if scale is None else _changes(scale, group, given)
+    standing = read_option(group, given["name"]) if given["name"] in options(group) else {}
+    kept = {key for key in changes if key not in given or given[key] != standing.get(key)}
+    return {**given, **{key: value for key, value in changes.items() if key not in kept}}
+
+
+def _changes(scale: ScaleConfig, group: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    match group:
+        case "budget":
+            return {"bytes": round(given["bytes"] * scale.budget_factor)}
+        case "organization":
+            return scale.organization.get(given["name"], {})
+        case "workload":
+            return scale.workload
+        case _:
+            return {}
+
+
+def _pinned(scale: ScaleConfig, group: str, option: Config | None) -> Config | None:
+    if option is None:
+        return None
+    return type(option).parse(scaled_option(scale, group, option.model_dump()))

@@ -1,0 +1,219 @@
+"""python -m hsexp.serve organization=s2 model=MODEL [budget_gib=4] [admission.headroom=0.19]
+                      [retention=k2] [pinning=k1] [port=8000] [stage=plan] [vLLM's own options]
+
+Starts vLLM's OpenAI-compatible server with one of the memory organizations.
+
+  model=NAME        a name or folder that vLLM can load, or an option of conf/model:
+                    falcon_h1_mini is small, with seeded weights and no tokenizer
+  organization=s2   an option of conf/organization; organization.block_size=256 changes a value
+  budget_gib=4      state of all layers on one device; budget_bytes=N is that of one layer, as in
+                    a campaign; neither: all that vLLM has (gpu_memory_utilization and the like)
+  stage=plan        prints the pools and the same command for `vllm serve`, and starts nothing
+
+Everything else goes to vLLM's server: max_model_len=8192 is --max-model-len 8192, and
+enforce_eager=true is --enforce-eager. What is left out stands in conf/serve.yaml.
+"""
+
+import importlib.util
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from hsexp.config.base import ConfigError
+from hsexp.config.catalog import CONF, options, read_option
+from hsexp.config.schema import ModelConfig
+from hsexp.engine.settings import KEY, SCHEDULER, EngineSettings
+from hsexp.engine.targets import PatchError
+
+EXIT_REFUSED, EXIT_INTERRUPTED = 2, 130
+
+_GROUPS = ("organization", "retention", "pinning")
+_OURS = (*_GROUPS, "stage", "budget_bytes", "budget_gib", "admission", "max_leaves", "exact")
+"""First parts of the names that conf/serve.yaml has; others, but for `model`, are vLLM's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """One command line, taken apart."""
+
+    stage: str
+    model: str
+    """A name or folder that vLLM can load, or an option of conf/model."""
+    settings: dict[str, Any]
+    """For `additional_config`, what equals conf/serve.yaml left out."""
+    vllm_options: dict[str, str]
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str]) -> "Command":
+        """Read `key=value` arguments.
+
+        Raises:
+            ConfigError: names the argument.
+        """
+        ours, others = [], {}
+        for argument in arguments:
+            key, equals, value = argument.partition("=")
+            if not equals or not key:
+                raise ConfigError(f"arguments are key=value, got {argument!r}")
+            if key in _GROUPS:
+                read_option(key, value)
+            if key.split(".")[0] in _OURS:
+                ours.append(argument)
+            else:
+                others[key] = value
+        composed, defaults = _compose(ours), _compose([])
+        if composed["organization"] is None:
+            raise ConfigError("organization is required, such as organization=s2")
+        if not others.get("model"):
+            raise ConfigError("model is required, such as model=falcon_h1_mini")
+        stage = composed.pop("stage")
+        if stage not in ("plan", "serve"):
+            raise ConfigError(f"stage must be plan or serve, got {stage!r}")
+        return cls(
+            stage=stage,
+            model=others.pop("model"),
+            settings=_shortest(composed, defaults),
+            vllm_options=others,
+        )
+
+    def serve_arguments(self) -> list[str]:
+        """What follows `vllm serve`.
+
+        Raises:
+            ConfigError: seeded weights of the model's shape cannot be made.
+        """
+        model, implied = self.model, {}
+        if model in options("model"):
+            shape = ModelConfig.parse(read_option("model", model), path=f"model {model}")
+            if shape.checkpoint is None:
+                from hsexp.engine.mini import seeded_checkpoint
+
+                implied = {"skip_tokenizer_init": "true", "served_model_name": model}
+                model = str(seeded_checkpoint(shape))
+            else:
+                model = shape.checkpoint
+        flags = ["--scheduler-cls", SCHEDULER]
+        flags += ["--additional-config", json.dumps({KEY: self.settings})]
+        for name, value in (implied | self.vllm_options).items():
+            flags += _flag(name, value)
+        return [model, *flags]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line. Returns the exit code."""
+    if not arguments or "--help" in arguments:
+        Console(highlight=False).print((__doc__ or "").strip(), markup=False)
+        return 0
+    try:
+        command = Command.parse(arguments)
+        if importlib.util.find_spec("vllm") is None:
+            raise ConfigError(
+                "vllm is not installed here: make setup-cpu, or make setup-gpu on a CUDA machine"
+            )
+        if command.stage == "plan":
+            _print_plan(command.serve_arguments())
+        else:
+            _serve(command.serve_arguments())
+    except (ConfigError, PatchError) as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {error}", markup=False)
+        return EXIT_REFUSED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return 0
+
+
+def _compose(overrides: list[str]) -> dict[str, Any]:
+    """conf/serve.yaml with overrides, as plain data."""
+    try:
+        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+            composed = compose("serve", overrides)
+        data: Any = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(str(error).strip()) from None
+    return dict(data)
+
+
+def _shortest(composed: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by their names where nothing in them was changed, and nothing that is the default."""
+    settings = {name: value for name, value in composed.items() if value != defaults[name]}
+    for group in _GROUPS:
+        chosen = settings.get(group)
+        if (
+            chosen is not None
+            and chosen["name"] in options(group)
+            and chosen == read_option(group, chosen["name"])
+        ):
+            settings[group] = chosen["name"]
+    return settings
+
+
+def _flag(name: str, value: str) -> list[str]:
+    dashed = name.replace("_", "-")
+    if value.lower() in ("true", "false"):
+        return [f"--{dashed}" if value.lower() == "true" else f"--no-{dashed}"]
+    return [f"--{dashed}", value]
+
+
+def _serve(arguments: list[str]) -> None:
+    """vLLM's `serve` in this process; it returns when the server has shut down."""
+    from hsexp.engine.cli import serve
+
+    serve(arguments)
+
+
+def _print_plan(arguments: list[str]) -> None:
+    from hsexp.engine.cli import settled
+
+    console = Console(highlight=False, soft_wrap=True)
+    _print_pools(settled(arguments), console)
+    console.print("\nvllm serve " + shlex.join(arguments), markup=False)
+
+
+def _print_pools(settings: EngineSettings, console: Console) -> None:
+    layout, model = settings.layout, settings.model
+    console.print(
+        f"{settings.organization.name} for {model.name}: {model.num_attention_layers} layers, "
+        f"{layout.block_size}-token blocks, a checkpoint every {layout.checkpoint_grid} tokens"
+    )
+    if settings.budget_bytes is None:
+        console.print("pools: as large as vLLM's memory allows, which shows when it starts")
+        return
+    memory, layers = settings.memory(), model.num_attention_layers
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("pool")
+    for column in ("pages", "kept free", "page bytes", "bytes a layer", "bytes"):
+        table.add_column(column, justify="right")
+    for pool, headroom in zip(memory.pools, memory.admission.headroom_pages, strict=True):
+        spec = pool.spec
+        numbers = (spec.num_pages, headroom, spec.page_bytes, spec.total_bytes)
+        cells = [f"{number:,}" for number in (*numbers, spec.total_bytes * layers)]
+        table.add_row(spec.name, *cells)
+    console.print(table)
+    console.print(
+        f"one request of its own takes {_pages(settings, model.max_model_tokens)} at "
+        f"{model.max_model_tokens:,} tokens"
+    )
+
+
+def _pages(settings: EngineSettings, num_tokens: int) -> str:
+    memory = settings.memory()
+    needs = memory.max_need(num_tokens - 1)
+    return ", ".join(
+        f"{need} of {pool.spec.num_usable} {pool.spec.name} pages"
+        for pool, need in zip(memory.pools, needs, strict=True)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,113 @@
+"""Runs one workload on the simulated engine and returns its record."""
+
+from dataclasses import asdict
+
+import numpy as np
+import pandas as pd
+
+from hsexp.config.schema import DeviceConfig, SchedulerConfig
+from hsexp.memory.hybrid import HybridMemory
+from hsexp.records import REQUEST_COLUMNS, STEP_COLUMNS, RunRecord
+from hsexp.sim.balance import check_balance
+from hsexp.sim.scheduler import SimRequest, SimScheduler, StepStretch
+from hsexp.sim.steptime import NS_PER_S, StepClock
+from hsexp.workload.request import Workload
+
+
+def simulate(
+    workload: Workload,
+    memory: HybridMemory,
+    *,
+    scheduler: SchedulerConfig,
+    device: DeviceConfig,
+    cap: int,
+    max_model_tokens: int,
+    exact: bool = False,
+) -> RunRecord:
+    """Run the workload to the end over a fresh memory; `exact` in canonical chunks.
+
+    A request longer than `max_model_tokens`, or too large for the pools, is refused on arrival.
+
+    Raises:
+        ValueError: the scheduler's settings cannot work with this memory.
+        NoProgress: requests are stuck.
+        Imbalance: the run's totals contradict each other.
+    """
+    if scheduler.token_budget < memory.checkpoint_grid:
+        raise ValueError(
+            f"scheduler.token_budget {scheduler.token_budget} must hold a chunk of one checkpoint "
+            f"grid ({memory.checkpoint_grid} tokens)"
+        )
+    if cap > scheduler.token_budget:
+        raise ValueError(
+            f"admission.cap {cap} must not exceed scheduler.token_budget {scheduler.token_budget}"
+        )
+    run = SimScheduler(
+        workload.requests,
+        memory,
+        scheduler,
+        StepClock.of(device.known_step_time),
+        cap=cap,
+        max_model_tokens=max_model_tokens,
+        exact=exact,
+    )
+    run.run()
+    record = RunRecord(
+        requests=_request_table(run.requests),
+        steps=_step_table(run.stretches),
+        counters=asdict(memory.counters) | run.sums.counters(),
+        engine={
+            "engine": "sim",
+            "device": device.name,
+            "time_model": device.known_step_time.name,
+            "pools": {
+                pool.spec.name: {
+                    "num_pages": pool.spec.num_pages,
+                    "page_bytes": pool.spec.page_bytes,
+                }
+                for pool in memory.pools
+            },
+            "headroom_pages": list(memory.admission.headroom_pages),
+        },
+    )
+    check_balance(record, memory)
+    return record
+
+
+def _seconds(times_ns: list[int | None]) -> np.ndarray:
+    return np.array([np.nan if t is None else t / NS_PER_S for t in times_ns], dtype=np.float64)
+
+
+def _request_table(requests: list[SimRequest]) -> pd.DataFrame:
+    columns = {
+        "request_id": [r.request.request_id for r in requests],
+        "status": ["finished" if r.refused is None else "refused" for r in requests],
+        "reason": [r.refused for r in requests],
+        "prompt_tokens": [r.request.prompt_tokens for r in requests],
+        "output_tokens": [r.request.output_tokens for r in requests],
+        "generated_tokens": [r.generated for r in requests],
+        "arrival_s": [r.request.arrival_s for r in requests],
+        "first_scheduled_s": _seconds([r.first_scheduled_ns for r in requests]),
+        "first_token_s": _seconds([r.first_token_ns for r in requests]),
+        "finish_s": _seconds([r.finish_ns for r in requests]),
+        "num_preemptions": [r.num_preemptions for r in requests],
+        "adopted_tokens": [r.adopted_tokens for r in requests],
+        "prefill_tokens": [r.prefill_tokens for r in requests],
+        "replayed_tokens": [r.replayed_tokens for r in requests],
+        "replayed_output_tokens": [r.replayed_output_tokens for r in requests],
+    }
+    return pd.DataFrame(columns).astype(REQUEST_COLUMNS)
+
+
+def _step_table(stretches: list[StepStretch]) -> pd.DataFrame:
+    columns = {
+        "first_step": [s.first_step for s in stretches],
+        "num_steps": [s.num_steps for s in stretches],
+        "start_s": [s.start_ns / NS_PER_S for s in stretches],
+        "step_s": [s.step_ns / NS_PER_S for s in stretches],
+        "decode_tokens": [s.decode_tokens for s in stretches],
+        "prefill_tokens": [s.prefill_tokens for s in stretches],
+        "running": [s.running for s in stretches],
+        "waiting": [s.waiting for s in stretches],
+    }
+    return pd.DataFrame(columns).astype(STEP_COLUMNS)

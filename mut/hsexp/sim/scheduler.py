@@ -1,0 +1,568 @@
+"""V1 scheduling of simulated requests: chunked prefill, admission in order, preemption.
+
+One step:   running requests grow, in order -> waiting ones are admitted, in order -> time passes
+            (a failed growth preempts the youngest running request, and then none is admitted)
+
+With `separate` (experiment 10a, Appendix C.1) no step mixes the two kinds of work: while anything
+can be prefilled, running or waiting, the step is that prefill and decodes stand still.
+
+    mixed       | P D | P D | D | P D | D |       decode steps = steps
+    separated   | P | P | D | P | D | D |...|     decode steps: those marked D
+
+A decoding request needs the memory only now and then: at a block or checkpoint boundary, and when
+it finishes. The scheduler keeps a calendar of those decode steps and leaps over the steps in
+between, which all take the same time. With `fast_forward` off every request comes up in every step
+and every refused admission is tried again; the results are the same to the nanosecond.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hsexp.config.schema import SchedulerConfig
+from hsexp.memory.chunking import chunking
+from hsexp.memory.hybrid import HybridMemory
+from hsexp.memory.sequence import Hit, Refusal, SequenceMemory
+from hsexp.memory.standing import StandingRefusal
+from hsexp.memory.sums import StepSums
+from hsexp.sim.keys import KeyMaker
+from hsexp.sim.steptime import StepClock, to_ns
+from hsexp.workload.request import Request
+
+
+class NoProgress(RuntimeError):
+    """Nothing can run any more, or requests only preempt each other; the message says who."""
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class SimRequest:
+    """A request in flight. Times are nanoseconds since the start of the run."""
+
+    request: Request
+    arrival_ns: int
+    memory: SequenceMemory | None = None
+    computed: int = 0
+    """Tokens with state in memory, valid at decode step `anchor` while decoding."""
+    generated: int = 0
+    """Output tokens, likewise."""
+    anchor: int = 0
+    """First decode step of the current stretch of decoding."""
+    decoding: bool = False
+    serial: int = 0
+    """Position in the running order; grows with every admission."""
+    chunk: int = 0
+    """Prefill tokens scheduled in this step."""
+    first_scheduled_ns: int | None = None
+    first_token_ns: int | None = None
+    finish_ns: int | None = None
+    num_preemptions: int = 0
+    adopted_tokens: int = 0
+    prefill_tokens: int = 0
+    replayed_tokens: int = 0
+    replayed_output_tokens: int = 0
+    """Of these, generated tokens that were computed again."""
+    refused: str | None = None
+
+    def computed_at(self, decode_step: int) -> int:
+        """Tokens in memory before a decode step."""
+        return self.computed + (decode_step - self.anchor if self.decoding else 0)
+
+    def generated_at(self, decode_step: int) -> int:
+        """Output tokens before a decode step."""
+        return self.generated + (decode_step - self.anchor if self.decoding else 0)
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and output so far: what a prefill has to cover."""
+        return self.request.prompt_tokens + self.generated
+
+    @property
+    def finish_step(self) -> int:
+        """Decode step that generates the last token, if decoding goes on."""
+        return self.anchor + self.request.output_tokens - self.generated - 1
+
+
+@dataclass(kw_only=True, slots=True)
+class StepStretch:
+    """A run of identical steps."""
+
+    first_step: int
+    num_steps: int
+    start_ns: int
+    step_ns: int
+    decode_tokens: int
+    prefill_tokens: int
+    running: int
+    waiting: int
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + self.num_steps * self.step_ns
+
+
+@dataclass(slots=True)
+class Calendar:
+    """Requests by the decode step at which they need attention."""
+
+    _steps: list[int] = field(default_factory=list)
+    _due: dict[int, list[tuple[int, SimRequest]]] = field(default_factory=dict)
+
+    def add(self, step: int, request: SimRequest) -> None:
+        due = self._due.get(step)
+        if due is None:
+            heapq.heappush(self._steps, step)
+            self._due[step] = [(request.serial, request)]
+        else:
+            due.append((request.serial, request))
+
+    def next_step(self) -> int | None:
+        return self._steps[0] if self._steps else None
+
+    def pop(self, step: int) -> Iterable[SimRequest]:
+        """Requests due at `step` in running order; entries of an earlier admission are stale."""
+        if not self._steps or self._steps[0] != step:
+            return ()
+        heapq.heappop(self._steps)
+        due = self._due.pop(step)
+        if len(due) > 1:
+            due.sort(key=_by_serial)
+        return [request for serial, request in due if request.serial == serial and request.decoding]
+
+
+def _by_serial(item: tuple[int, SimRequest]) -> int:
+    return item[0]
+
+
+def _serial(request: SimRequest) -> int:
+    return request.serial
+
+
+class SimScheduler:
+    """Runs requests to completion over one memory."""
+
+    def __init__(
+        self,
+        requests: Iterable[Request],
+        memory: HybridMemory,
+        config: SchedulerConfig,
+        clock: StepClock,
+        *,
+        cap: int,
+        max_model_tokens: int,
+        exact: bool = False,
+    ) -> None:
+        self.memory = memory
+        self.config = config
+        self.clock = clock
+        self.cap = cap
+        self.max_model_tokens = max_model_tokens
+        self.requests = [SimRequest(request=r, arrival_ns=to_ns(r.arrival_s)) for r in requests]
+        self.stretches: list[StepStretch] = []
+        self.sums = StepSums()
+        self._chunking = chunking(
+            block_size=memory.block_size, checkpoint_grid=memory.checkpoint_grid, exact=exact
+        )
+        self._keys = KeyMaker(block_size=memory.block_size, checkpoint_grid=memory.checkpoint_grid)
+        # A stable sort: requests of the same instant keep their order.
+        self._pending = deque(sorted(self.requests, key=lambda request: request.arrival_ns))
+        self._waiting: deque[SimRequest] = deque()
+        self._running: dict[int, SimRequest] = {}
+        """By serial, which is also their order."""
+        self._prefilling: dict[int, SimRequest] = {}
+        self._growth = Calendar()
+        self._finish = Calendar()
+        self._now_ns = 0
+        self._step = 0
+        self._decode_step = 0
+        """Steps in which decodes went on: all of them, unless prefill has steps of its own."""
+        self._serial = 0
+        self._preempted = False
+        """A request was preempted in the step that is being scheduled."""
+        self._refused: StandingRefusal | None = None
+        """The last admission that was refused."""
+        self._steps_without_progress = 0
+        self._furthest: dict[int, int] = {}
+        """Most tokens that a request ever prefilled, by request id."""
+
+    def run(self) -> None:
+        """Run until every request finished or was refused.
+
+        Raises:
+            NoProgress: with the pools' state and the request that is stuck.
+        """
+        while True:
+            self._take_arrivals()
+            if not self._running and not self._waiting:
+                if not self._pending:
+                    return
+                self._now_ns = self._pending[0].arrival_ns
+                continue
+            num_steps = self._quiet_steps()
+            if num_steps:
+                self._refuse_again(num_steps)
+                self._pass_time(num_steps, prefill_tokens=0)
+                self._finish_due()
+                continue
+            self._schedule_step()
+
+    # -- one step ----------------------------------------------------------------------------
+
+    def _schedule_step(self) -> None:
+        self.memory.step = self._step
+        self._preempted = False
+        separate = self.config.separate
+        due = [] if separate else [*self._growth.pop(self._decode_step)]
+        prefill_tokens = self._schedule_running([*due, *self._prefilling.values()])
+        if not self._preempted:
+            prefill_tokens += self._admit(prefill_tokens)
+        decodes_wait = separate and prefill_tokens > 0
+        if separate and not decodes_wait:
+            self._schedule_running([*self._growth.pop(self._decode_step)])
+        if not prefill_tokens and len(self._running) == len(self._prefilling):
+            self._report_idle_step()
+            if not self._running:
+                return
+        self._pass_time(1, prefill_tokens=prefill_tokens, decodes_wait=decodes_wait)
+        self._end_prefills()
+        self._finish_due()
+
+    def _grow_decode(self, request: SimRequest) -> None:
+        computed = request.computed_at(self._decode_step)
+        if self._grow(request, computed, computed + 1):
+            self._plan_growth(request, self._decode_step + 1)
+
+    def _schedule_running(self, due: list[SimRequest]) -> int:
+        """Grow decodes that are due and give prefills their chunks, in running order.
+
+        Returns the prefill tokens. The token of every decode that shares the step is set aside
+        before chunks are cut.
+        """
+        prefill_tokens = 0
+        due.sort(key=_serial)
+        for request in due:
+            if request.serial not in self._running:
+                continue  # preempted in this very step
+            if request.decoding:
+                self._grow_decode(request)
+            else:
+                prefill_tokens += self._schedule_chunk(request, prefill_tokens)
+        return prefill_tokens
+
+    def _schedule_chunk(self, request: SimRequest, prefill_tokens: int) -> int:
+        chunk = self._chunking.tokens(
+            request.computed,
+            request.request.prompt_tokens,
+            request.num_tokens,
+            self._token_budget_left(prefill_tokens),
+        )
+        if not chunk or not self._grow(request, request.computed, request.computed + chunk):
+            return 0
+        request.chunk = chunk
+        return chunk
+
+    def _admit(self, prefill_tokens: int) -> int:
+        """Admit waiting requests in order until one is refused. Returns their prefill tokens."""
+        admitted_tokens = 0
+        while self._waiting and len(self._running) < self.cap:
+            head = self._waiting[0]
+            left = self._token_budget_left(prefill_tokens + admitted_tokens)
+            if left <= 0:
+                break
+            if self._still_refused(head):
+                self.memory.counters.refusals += 1
+                break
+            chunk = self._try_admit(head, left)
+            if not chunk:
+                break
+            admitted_tokens += chunk
+        return admitted_tokens
+
+    def _try_admit(self, head: SimRequest, left: int) -> int:
+        """Admit the head of the queue if it fits. Returns its first chunk, 0 if it stays."""
+        memory = self.memory
+        sequence = self._sequence(head)
+        hit = memory.lookup(sequence, head.num_tokens)
+        if not hit.ready:
+            return 0
+        chunk = self._chunking.tokens(hit.tokens, head.request.prompt_tokens, head.num_tokens, left)
+        if not chunk:
+            return 0
+        nothing_runs = not self._running
+        refusal = memory.refusal(sequence, hit, head.num_tokens, nothing_runs=nothing_runs)
+        if refusal is not None:
+            if not nothing_runs:
+                self._remember(refusal, sequence, hit, head.num_tokens, left)
+                return 0
+            if not memory.give_way():
+                raise NoProgress(self._report(head, refusal))
+            return self._try_admit(head, left)
+        memory.admit(sequence, hit)
+        extended = memory.extend(sequence, hit.tokens, hit.tokens + chunk)
+        assert extended, "admission counts at least what the first chunk needs"
+        self._waiting.popleft()
+        self._start(head, hit.tokens, chunk)
+        return chunk
+
+    def _start(self, request: SimRequest, adopted_tokens: int, chunk: int) -> None:
+        self._serial += 1
+        request.serial = self._serial
+        request.computed = adopted_tokens
+        request.chunk = chunk
+        if request.first_scheduled_ns is None:
+            request.first_scheduled_ns = self._now_ns
+            request.adopted_tokens = adopted_tokens
+        self._running[request.serial] = request
+        self._prefilling[request.serial] = request
+
+    def _grow(self, request: SimRequest, computed: int, end: int) -> bool:
+        """Extend the request's memory, preempting the youngest while there is no room.
+
+        A request that runs alone takes what is kept beyond execution before it gives up.
+        """
+        sequence = request.memory
+        assert sequence is not None
+        while not self.memory.extend(sequence, computed, end):
+            if len(self._running) == 1 and self.memory.give_way(sequence):
+                continue
+            victim = self._running.popitem()[1]
+            self._preempt(victim)
+            if victim is request:
+                return False
+        return True
+
+    def _preempt(self, victim: SimRequest) -> None:
+        assert victim.memory is not None
+        self.memory.preempt(victim.memory, victim.computed_at(self._decode_step))
+        victim.generated = victim.generated_at(self._decode_step)
+        self._prefilling.pop(victim.serial, None)
+        victim.decoding = False
+        victim.computed = 0
+        victim.chunk = 0
+        victim.num_preemptions += 1
+        self._waiting.appendleft(victim)
+        self._preempted = True
+        self._steps_without_progress += 1
+        if self._steps_without_progress > self.config.stall_steps:
+            raise NoProgress(self._report(victim, None))
+
+    # -- after the step ----------------------------------------------------------------------
+
+    def _pass_time(
+        self, num_steps: int, *, prefill_tokens: int, decodes_wait: bool = False
+    ) -> None:
+        decode_tokens = 0 if decodes_wait else len(self._running) - len(self._prefilling)
+        singles = self._num_one_by_one() if prefill_tokens else 0
+        step_ns = self.clock.step_ns(decode_tokens + singles, prefill_tokens - singles)
+        running, waiting = len(self._running), len(self._waiting)
+        last = self.stretches[-1] if self.stretches else None
+        if (
+            last is not None
+            and last.end_ns == self._now_ns
+            and last.prefill_tokens == prefill_tokens
+            and last.decode_tokens == decode_tokens
+            and last.running == running
+            and last.waiting == waiting
+        ):
+            last.num_steps += num_steps
+        else:
+            self.stretches.append(
+                StepStretch(
+                    first_step=self._step,
+                    num_steps=num_steps,
+                    start_ns=self._now_ns,
+                    step_ns=step_ns,
+                    decode_tokens=decode_tokens,
+                    prefill_tokens=prefill_tokens,
+                    running=running,
+                    waiting=waiting,
+                )
+            )
+        if decode_tokens:
+            self._steps_without_progress = 0
+        self.sums.add(self.memory, num_steps)
+        self._now_ns += num_steps * step_ns
+        self._step += num_steps
+        if not decodes_wait:
+            self._decode_step += num_steps
+
+    def _num_one_by_one(self) -> int:
+        """Prefill tokens of this step that cost what a decode token costs."""
+        return sum(
+            request.chunk > 0
+            and self._chunking.one_by_one(request.computed, request.request.prompt_tokens)
+            for request in self._prefilling.values()
+        )
+
+    def _end_prefills(self) -> None:
+        """Count the chunks of the step that just ended; the last one yields a token."""
+        for request in list(self._prefilling.values()):
+            chunk = request.chunk
+            if not chunk:
+                continue
+            request.chunk = 0
+            request.computed += chunk
+            if request.computed > self._furthest.get(request.request.request_id, 0):
+                self._furthest[request.request.request_id] = request.computed
+                self._steps_without_progress = 0
+            if request.num_preemptions:
+                request.replayed_tokens += chunk
+                beyond_prompt = request.computed - request.request.prompt_tokens
+                request.replayed_output_tokens += min(max(beyond_prompt, 0), chunk)
+            else:
+                request.prefill_tokens += chunk
+            if request.computed == request.num_tokens:
+                self._start_decoding(request)
+
+    def _start_decoding(self, request: SimRequest) -> None:
+        del self._prefilling[request.serial]
+        request.generated += 1
+        request.anchor = self._decode_step
+        request.decoding = True
+        if request.first_token_ns is None:
+            request.first_token_ns = self._now_ns
+        # A request whose last token this was finishes with the step that just ended.
+        self._finish.add(request.finish_step, request)
+        if request.finish_step >= self._decode_step:
+            self._plan_growth(request, self._decode_step)
+
+    def _finish_due(self) -> None:
+        """Finish the requests whose last token came with the step that just ended."""
+        for request in self._finish.pop(self._decode_step - 1):
+            assert request.memory is not None
+            self.memory.release(request.memory, request.computed_at(self._decode_step))
+            request.memory = None
+            request.generated = request.request.output_tokens
+            request.decoding = False
+            request.finish_ns = self._now_ns
+            del self._running[request.serial]
+
+    # -- leaping -----------------------------------------------------------------------------
+
+    def _plan_growth(self, request: SimRequest, step: int) -> None:
+        """Enter the next decode step, from `step` on, at which this request needs the memory."""
+        if not self.config.fast_forward:
+            self._growth.add(step, request)
+            return
+        sequence = request.memory
+        assert sequence is not None
+        if sequence.superseded is not None:
+            self._growth.add(step, request)
+            return
+        computed = request.computed_at(step)
+        grid = self.memory.checkpoint_grid
+        wait = min(
+            -computed % self.memory.block_size,  # a new block
+            -computed % grid,  # a new state
+            -(computed + 1) % grid,  # a state to publish
+        )
+        if step + wait <= request.finish_step:
+            self._growth.add(step + wait, request)
+
+    def _quiet_steps(self) -> int:
+        """How many steps from now on nothing but decoding can happen in; 0 schedules a step."""
+        if self._prefilling or not self._running or not self.config.fast_forward:
+            return 0
+        if self._waiting and len(self._running) < self.cap:
+            left = self._token_budget_left(0)
+            if left > 0 and not self._still_refused(self._waiting[0]):
+                return 0
+        quiet: int | None = None
+        growth = self._growth.next_step()
+        if growth is not None:
+            quiet = growth - self._decode_step
+        finish = self._finish.next_step()
+        assert finish is not None, "every decoding request has a last step"
+        until_finish = finish + 1 - self._decode_step
+        quiet = until_finish if quiet is None else min(quiet, until_finish)
+        if self._pending and quiet:
+            step_ns = self.clock.step_ns(len(self._running), 0)
+            until_arrival = -(-(self._pending[0].arrival_ns - self._now_ns) // step_ns)
+            quiet = min(quiet, until_arrival)
+        return quiet
+
+    def _refuse_again(self, num_steps: int) -> None:
+        """Every step that is leaped over would have asked for the head, and been refused."""
+        asks = self._waiting and len(self._running) < self.cap and self._token_budget_left(0) > 0
+        if asks:
+            self.memory.counters.refusals += num_steps
+
+    def _remember(
+        self, refusal: Refusal, sequence: SequenceMemory, hit: Hit, num_tokens: int, left: int
+    ) -> None:
+        """Keep a refusal with what could turn it.
+
+        Losing the hit can matter if the request fits once its hit need not be taken out of the
+        queue, or if the budget has no chunk for it without that hit, so that it is not asked.
+        """
+        memory = self.memory
+        held = 0 if hit.checkpoint is None else memory.states.pages_to_hold(hit.checkpoint)
+        fits_without_hit = refusal.need - held + refusal.headroom <= refusal.free
+        self._refused = StandingRefusal(
+            memory,
+            sequence,
+            hit,
+            num_tokens,
+            losses_matter=fits_without_hit or left < memory.checkpoint_grid,
+        )
+
+    def _still_refused(self, head: SimRequest) -> bool:
+        return (
+            self.config.fast_forward
+            and self._refused is not None
+            and self._refused.stands(head.memory, head.num_tokens)
+        )
+
+    # -- details -----------------------------------------------------------------------------
+
+    def _take_arrivals(self) -> None:
+        while self._pending and self._pending[0].arrival_ns <= self._now_ns:
+            arrived = self._pending.popleft()
+            arrived.refused = self._why_refused(arrived.request)
+            if arrived.refused is None:
+                self._waiting.append(arrived)
+                if self.memory.observer is not None:
+                    self.memory.enter(self._sequence(arrived), arrived.num_tokens)
+
+    def _why_refused(self, request: Request) -> str | None:
+        """Why this request can never be served, or None."""
+        num_tokens = request.prompt_tokens + request.output_tokens
+        if num_tokens > self.max_model_tokens:
+            return f"{num_tokens} tokens exceed the model's {self.max_model_tokens}"
+        return self.memory.never_fits(num_tokens - 1)
+
+    def _sequence(self, arrived: SimRequest) -> SequenceMemory:
+        """Made when a request first comes up, so that a long queue holds no keys."""
+        if arrived.memory is None:
+            arrived.memory = SequenceMemory(
+                request_id=arrived.request.request_id,
+                keys=self._chunking.keys(
+                    self._keys.keys(arrived.request), arrived.request.prompt_tokens
+                ),
+                num_prompt_tokens=arrived.request.prompt_tokens,
+            )
+        return arrived.memory
+
+    def _token_budget_left(self, prefill_tokens: int) -> int:
+        decodes = 0 if self.config.separate else len(self._running) - len(self._prefilling)
+        return self.config.token_budget - decodes - prefill_tokens
+
+    def _report_idle_step(self) -> None:
+        """A step without a token: fine once (all were preempted), an error if it repeats."""
+        self._steps_without_progress += 1
+        if self._steps_without_progress > self.config.stall_steps:
+            raise NoProgress(self._report(self._waiting[0] if self._waiting else None, None))
+
+    def _report(self, stuck: SimRequest | None, refusal: Refusal | None) -> str:
+        lines = [
+            f"no progress at step {self._step}, {self._now_ns / 1e9:.3f} s: "
+            f"{len(self._running)} running, {len(self._waiting)} waiting"
+        ]
+        if stuck is not None:
+            lines.append(
+                f"stuck: request {stuck.request.request_id} with {stuck.num_tokens} tokens, "
+                f"{stuck.num_preemptions} preemptions"
+            )
+        if refusal is not None:
+            lines.append(str(refusal))
+        return "\n".join([*lines, self.memory.describe()])

@@ -1,0 +1,35 @@
+"""Step times in whole nanoseconds, so that clocks add up exactly in any order."""
+
+from dataclasses import dataclass
+
+from hsexp.config.schema import StepTimeModel
+
+NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepClock:
+    """t = base + a x decode tokens + b x prefill tokens, in nanoseconds."""
+
+    base_ns: int
+    decode_token_ns: int
+    prefill_token_ns: int
+
+    @classmethod
+    def of(cls, model: StepTimeModel) -> "StepClock":
+        return cls(
+            base_ns=to_ns(model.base_s),
+            decode_token_ns=to_ns(model.decode_token_s),
+            prefill_token_ns=to_ns(model.prefill_token_s),
+        )
+
+    def step_ns(self, decode_tokens: int, prefill_tokens: int) -> int:
+        return (
+            self.base_ns
+            + self.decode_token_ns * decode_tokens
+            + self.prefill_token_ns * prefill_tokens
+        )
+
+
+def to_ns(seconds: float) -> int:
+    return round(seconds * NS_PER_S)

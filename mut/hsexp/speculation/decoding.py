@@ -1,0 +1,66 @@
+"""Draft-and-verify decoding over any two models that say how likely each next token is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from hsexp.sampling import Probabilities, sample
+from hsexp.speculation.acceptance import verify
+
+
+class LanguageModel(Protocol):
+    """What target and drafter have in common; they share a vocabulary."""
+
+    def distribution(self, tokens: Sequence[int]) -> Probabilities:
+        """Of the token after these, [vocabulary]."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """One verification pass."""
+
+    drafts: tuple[int, ...]
+    num_accepted: int
+    token: int
+    """The target's own, behind the accepted drafts."""
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """What it yields."""
+        return (*self.drafts[: self.num_accepted], self.token)
+
+
+class SpeculativeDecoder:
+    """Draws tokens as `target` alone would, several a pass."""
+
+    def __init__(
+        self, target: LanguageModel, drafter: LanguageModel, rng: np.random.Generator
+    ) -> None:
+        self.target = target
+        self.drafter = drafter
+        self.rng = rng
+
+    def run_pass(self, tokens: Sequence[int], num_drafts: int) -> Pass:
+        """Draft behind the tokens, verify, and accept; without drafts it is ordinary decoding."""
+        known, drafts = list(tokens), list[int]()
+        draft_distributions = []
+        for _ in range(num_drafts):
+            draft_distributions.append(self.drafter.distribution([*known, *drafts]))
+            drafts.append(sample(draft_distributions[-1], self.rng))
+        target_distributions = [
+            self.target.distribution([*known, *drafts[:place]]) for place in range(num_drafts + 1)
+        ]
+        verdict = verify(drafts, draft_distributions, target_distributions, self.rng)
+        return Pass(drafts=tuple(drafts), num_accepted=verdict.num_accepted, token=verdict.token)
+
+    def generate(self, prompt: Sequence[int], num_tokens: int, *, num_drafts: int) -> list[int]:
+        """`num_tokens` tokens after the prompt; no pass drafts more than can still be used."""
+        output: list[int] = []
+        while len(output) < num_tokens:
+            left = num_tokens - len(output)
+            made = self.run_pass([*prompt, *output], min(num_drafts, left - 1))
+            output += made.tokens
+        return output

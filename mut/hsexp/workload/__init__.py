@@ -1,0 +1,37 @@
+"""Workloads: the requests of one seed, generated or read from a trace, equal for every arm."""
+
+from hsexp.config.base import ConfigError
+from hsexp.config.schema import ArrivalsConfig, SyntheticWorkload, TraceWorkload, WorkloadConfig
+from hsexp.workload.isolation import isolate
+from hsexp.workload.request import Request, Segment, Workload
+from hsexp.workload.synthetic import generate
+from hsexp.workload.traces import TraceError, load_trace
+
+__all__ = [
+    "Request",
+    "Segment",
+    "TraceError",
+    "Workload",
+    "build",
+    "generate",
+    "isolate",
+    "load_trace",
+]
+
+
+def build(workload: WorkloadConfig, arrivals: ArrivalsConfig | None, seed: int) -> Workload:
+    """The requests of one seed. Equal arguments (and an unchanged trace) give an equal digest.
+
+    `arrivals` may be None for a trace with times of its own.
+
+    Raises:
+        TraceError: a trace that cannot be read; names file, line and reason.
+        ConfigError: arrivals are needed and missing.
+    """
+    match workload:
+        case SyntheticWorkload():
+            if arrivals is None:
+                raise ConfigError("arrivals.rate_per_s is required for a synthetic workload")
+            return generate(workload, arrivals, seed)
+        case TraceWorkload():
+            return load_trace(workload, arrivals, seed)

@@ -1,0 +1,48 @@
+"""Arrival times: exponential gaps of mean rate exactly `rate_per_s`, plain or in bursts.
+
+A burst runs the same process faster, in ON time only, and OFF windows part its wall time:
+
+    ON time      |  | |     | :  | ||    | :  | |         rate x (on + off) / on
+    wall time    |  | |     | [   OFF   ]  | ||    | [   OFF   ]  | |
+"""
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from hsexp.config.schema import ArrivalsConfig, BurstArrivals, PoissonArrivals
+
+
+def arrival_times(arrivals: ArrivalsConfig, num_requests: int, rng: Generator) -> list[float]:
+    """Send times in seconds, ascending. Both kinds draw the same `num_requests` gaps from `rng`.
+
+    Times are whole nanoseconds: math libraries differ in the last bit of a float, and the digest
+    of a workload must not.
+    """
+    gaps = rng.exponential(size=num_requests)
+    match arrivals:
+        case PoissonArrivals():
+            times = _poisson(gaps, arrivals.rate_per_s)
+        case BurstArrivals():
+            times = _burst(gaps, arrivals)
+    return [round(time, 9) for time in times.tolist()]
+
+
+def _poisson(gaps: NDArray[np.float64], rate_per_s: float) -> NDArray[np.float64]:
+    """Arrivals whose gaps are rescaled to sum to n / rate."""
+    elapsed = np.cumsum(gaps)
+    times: NDArray[np.float64] = elapsed / elapsed[-1] * (len(gaps) / rate_per_s)
+    return times
+
+
+def _burst(gaps: NDArray[np.float64], arrivals: BurstArrivals) -> NDArray[np.float64]:
+    """A Poisson process that runs in ON time only, with the OFF windows put in between.
+
+    Its rate in ON time is rate x (on + off) / on, rescaled as in `_poisson`, so n arrivals take
+    n / rate x on / (on + off) seconds of ON time. An arrival at the very end of an ON window stays
+    in it, before the OFF window.
+    """
+    cycle_s = arrivals.on_s + arrivals.off_s
+    on_time = _poisson(gaps, arrivals.rate_per_s * cycle_s / arrivals.on_s)
+    windows_before = np.ceil(on_time / arrivals.on_s) - 1
+    return on_time + windows_before * arrivals.off_s

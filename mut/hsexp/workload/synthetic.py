@@ -1,0 +1,71 @@
+"""The paper's workload law, seeded: shared contexts, lognormal suffixes, gamma outputs.
+
+A prompt is a context of fixed length and a private suffix:
+
+    sharing request      [ shared context, content_id = its index ][ suffix, private ]
+    the same, q = 0      [ private, same length                    ][ suffix, private ]
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsexp.config.schema import ArrivalsConfig, SyntheticWorkload
+from hsexp.workload.arrivals import arrival_times
+from hsexp.workload.request import Request, Segment, Workload
+
+
+def generate(spec: SyntheticWorkload, arrivals: ArrivalsConfig, seed: int) -> Workload:
+    """Draw the requests of one seed.
+
+    One generator per seed, draws in a fixed order: contexts, suffixes, outputs, gaps, sharing.
+    Sharing comes last and compares one uniform number per request with q, so lengths, contexts
+    and arrivals do not depend on q, and whoever shares at q also shares at any larger q.
+    """
+    rng = np.random.default_rng(seed)
+    n = spec.num_requests
+    contexts = rng.choice(spec.num_contexts, size=n, p=_zipf(spec.num_contexts, spec.zipf_exponent))
+    suffix_law = np.exp(rng.normal(np.log(spec.suffix_median_tokens), spec.suffix_sigma, size=n))
+    output_law = rng.gamma(spec.output_shape, spec.output_mean_tokens / spec.output_shape, size=n)
+    times = arrival_times(arrivals, n, rng)
+    shares = rng.random(n) < spec.sharing
+
+    suffixes = _token_counts(
+        np.clip(suffix_law, spec.suffix_min_tokens, spec.suffix_max_tokens),
+        mean=spec.prompt_mean_tokens - spec.shared_tokens,
+    )
+    outputs = _token_counts(
+        np.clip(output_law, spec.output_min_tokens, spec.output_max_tokens),
+        mean=spec.output_mean_tokens,
+    )
+    return Workload(
+        name=spec.name,
+        requests=tuple(
+            Request(
+                request_id=i,
+                arrival_s=times[i],
+                prompt_tokens=spec.shared_tokens + suffixes[i],
+                output_tokens=outputs[i],
+                segments=_context(spec, int(contexts[i])) if shares[i] else (),
+            )
+            for i in range(n)
+        ),
+    )
+
+
+def _zipf(num_contexts: int, exponent: float) -> NDArray[np.float64]:
+    """Probability of each context: rank**-exponent, normalised."""
+    weights = np.arange(1, num_contexts + 1, dtype=np.float64) ** -exponent
+    probabilities: NDArray[np.float64] = weights / weights.sum()
+    return probabilities
+
+
+def _token_counts(clipped: NDArray[np.float64], *, mean: float) -> list[int]:
+    """Multiply to the mean, then round, at least 1; what the factor lifts over the clip stays."""
+    scaled = clipped * (mean / clipped.mean())
+    return [max(1, round(length)) for length in scaled.tolist()]
+
+
+def _context(spec: SyntheticWorkload, index: int) -> tuple[Segment, ...]:
+    if spec.shared_tokens == 0:
+        return ()
+    return (Segment(end_tokens=spec.shared_tokens, content_id=index),)

@@ -1,0 +1,25 @@
+"""Q6 on the published seeds, as if it had been run."""
+
+import pandas as pd
+import pytest
+from q6_frames import q6_attempts
+
+from analysis.config import load
+from analysis.families import AnalysisConfig
+from analysis.runs import Runs
+
+
+@pytest.fixture
+def q6() -> AnalysisConfig:
+    return load("q6")
+
+
+@pytest.fixture
+def attempts() -> pd.DataFrame:
+    """All 360 runs."""
+    return q6_attempts(range(76400, 76412))
+
+
+@pytest.fixture
+def runs(attempts: pd.DataFrame, q6: AnalysisConfig) -> Runs:
+    return Runs.select(attempts, campaign="q6", design=q6.design)

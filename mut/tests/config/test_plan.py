@@ -1,0 +1,301 @@
+"""The plan of a campaign: which cells, how they pair, what narrows them, what names them."""
+
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launches import composed_data, planned, planned_blocks
+
+from hsexp.config.base import ConfigError
+from hsexp.config.launch import parse_launch
+from hsexp.config.schema import RunConfig
+from hsexp.plan import Plan, content_key
+from hsexp.planner import make_plan
+
+ONE_SEED = ("budget=b63", "seeds=[76400]")
+"""Leaves ten of Q6's cells, and its contract as it is."""
+
+
+@pytest.fixture(scope="module")
+def q6() -> Plan:
+    return planned("campaign=q6")
+
+
+def values(plan: Plan, axis: str) -> set[Any]:
+    return {cell.axes[axis] for cell in plan.cells}
+
+
+def ids(plan: Plan) -> list[str]:
+    return [cell.cell_id for cell in plan.cells]
+
+
+# -- cells -----------------------------------------------------------------------------------------
+
+
+def test_q6_has_360_cells_twelve_seeds_of_thirty_settings(q6: Plan) -> None:
+    assert len(q6.cells) == len(set(ids(q6))) == 360
+    settings = defaultdict(set)
+    for cell in q6.cells:
+        setting = tuple((axis, value) for axis, value in cell.axes.items() if axis != "seed")
+        settings[setting].add(cell.axes["seed"])
+    assert len(settings) == 30  # 3 budgets * 2 organizations * 5 headrooms
+    assert set(map(frozenset, settings.values())) == {frozenset(range(76400, 76412))}
+    assert q6.notes == ()
+
+
+def test_a_pair_is_the_arms_that_differ_in_organization_or_headroom_alone(q6: Plan) -> None:
+    pairs = defaultdict(list)
+    for cell in q6.cells:
+        pairs[cell.pair_id].append(cell.axes)
+    assert len(pairs) == 36  # 3 budgets * 12 seeds
+    for arms in pairs.values():
+        assert len({(axes["budget"], axes["seed"]) for axes in arms}) == 1
+        assert len({(axes["organization"], axes["headroom"]) for axes in arms}) == len(arms) == 10
+
+
+def test_the_first_thirty_cells_are_one_whole_seed_and_arms_run_side_by_side(q6: Plan) -> None:
+    assert {cell.axes["seed"] for cell in q6.cells[:30]} == {76400}
+    for first, second in zip(q6.cells[::2], q6.cells[1::2], strict=True):
+        assert first.pair_id == second.pair_id
+        assert (first.axes["organization"], second.axes["organization"]) == ("d0", "s2")
+
+
+def test_a_cell_is_named_by_its_configuration_which_can_be_read_back(q6: Plan) -> None:
+    for cell in q6.cells[:30]:
+        config = RunConfig.parse(cell.config)
+        assert content_key(config.model_dump(mode="json")) == cell.cell_id
+        assert config.organization.name == cell.axes["organization"]
+        assert config.budget.name == cell.axes["budget"]
+        assert config.admission.headroom == cell.axes["headroom"]
+        assert config.seed == cell.axes["seed"]
+
+
+# -- narrowing -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("override", "axis", "value", "num_cells", "note"),
+    [
+        ("organization=d0", "organization", "d0", 180, "organization narrowed to d0 (of d0, s2)"),
+        ("budget=b63", "budget", "b63", 120, "budget narrowed to b63 (of b108, b63, b83)"),
+        (
+            "admission.headroom=0.19",
+            "headroom",
+            0.19,
+            72,
+            "headroom narrowed to 0.19 (of 0.0, 0.1, 0.19, 0.27, 0.35)",
+        ),
+        (
+            "seeds=[76400]",
+            "seed",
+            76400,
+            30,
+            "seeds narrowed to 76400 (of 12 values from 76400 to 76411)",
+        ),
+    ],
+)
+def test_a_planned_value_narrows_its_axis_to_cells_of_the_full_plan(
+    override: str, axis: str, value: Any, num_cells: int, note: str, q6: Plan
+) -> None:
+    plan = planned("campaign=q6", override)
+    assert values(plan, axis) == {value}
+    assert plan.notes == (note,)
+    assert len(plan.cells) == num_cells
+    assert ids(plan) == [cell.cell_id for cell in q6.cells if cell.axes[axis] == value]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "axis", "value", "note"),
+    [
+        (["organization=s1"], "organization", "s1", "organization set to s1, which"),
+        (["budget=b320"], "budget", "b320", "budget set to b320, which"),
+        (
+            ["budget=bytes", "budget.bytes=200000000"],
+            "budget",
+            "bytes_200000000",
+            "budget set to bytes_200000000, which the campaign does not plan (it has b108, b63",
+        ),
+        (["admission.headroom=0.5"], "headroom", 0.5, "headroom set to 0.5, which"),
+        (["admission.cap=10"], "cap", 10, "cap set to 10, which"),
+        (["arrivals.rate_per_s=1.5"], "rate_per_s", 1.5, "rate_per_s set to 1.5, which"),
+        (["workload.sharing=0.5"], "sharing", 0.5, "sharing set to 0.5, which"),
+        (["retention=k2"], "retention", "k2", "retention set to k2, which"),
+        (["pinning=off"], "pinning", "off", "pinning set to off, which"),
+        (["isolation=isolate"], "isolation", "isolate", "isolation set to isolate, which"),
+        (["seeds=[7]"], "seed", 7, "seeds set to 7, which"),
+    ],
+)
+def test_a_value_that_the_campaign_lacks_replaces_the_axis_and_the_plan_says_so(
+    overrides: list[str], axis: str, value: Any, note: str, q6: Plan
+) -> None:
+    plan = planned("campaign=q6", *overrides)
+    assert values(plan, axis) == {value}
+    assert [each for each in plan.notes if each.startswith(note)] == list(plan.notes)
+    assert len(plan.cells) == 360 // len(values(q6, axis))
+    assert not set(ids(plan)) & set(ids(q6))
+
+
+def test_a_value_that_is_the_whole_axis_narrows_nothing(q6: Plan) -> None:
+    plan = planned("campaign=q6", "admission.cap=63", "pinning=k1")
+    assert (ids(plan), plan.notes) == (ids(q6), ())
+
+
+def test_two_axes_narrow_together(q6: Plan) -> None:
+    plan = planned("campaign=q6", "budget=b83", "organization=s2", "seeds=[76400,76403]")
+    assert len(plan.cells) == 10  # 5 headrooms * 2 seeds
+    assert set(ids(plan)) < set(ids(q6))
+
+
+# -- blocks ----------------------------------------------------------------------------------------
+
+TWO_BLOCKS: dict[str, dict[str, Any]] = {
+    "small": {"budget": ["b63", "b83"], "headroom": [0.0], "seeds": [1, 2]},
+    "large": {"budget": ["b108"], "headroom": [0.0], "seeds": [1]},
+}
+
+
+def test_a_block_without_the_chosen_value_is_left_out_while_another_has_it() -> None:
+    plan = planned_blocks(TWO_BLOCKS, "budget=b63")
+    assert {cell.block for cell in plan.cells} == {"small"}
+    assert len(plan.cells) == 4  # 2 organizations * 2 seeds
+
+
+def test_a_value_that_no_block_has_goes_to_all_and_shared_cells_run_once() -> None:
+    plan = planned_blocks(TWO_BLOCKS, "budget=b320")
+    # small: 2 organizations * 2 seeds; large: the same with seed 1 only
+    assert len(plan.cells) == 4
+    assert "2 cells are shared between blocks and run once" in plan.notes
+
+
+def test_blocks_with_and_without_a_rate_can_be_narrowed_to_one() -> None:
+    """Sorting None among the rates used to fail."""
+    blocks: dict[str, dict[str, Any]] = {
+        "drawn": {"rate_per_s": [2.0]},
+        "own": {"rate_per_s": [None]},
+    }
+    plan = planned_blocks(blocks, "arrivals.rate_per_s=2.0")
+    assert {cell.block for cell in plan.cells} == {"drawn"}
+    assert plan.notes == ("rate_per_s narrowed to 2.0 (of None, 2.0)",)
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+def test_cells_have_the_same_names_in_every_process(q6: Plan) -> None:
+    program = (
+        "from launches import planned\n"
+        "print(*[f'{cell.cell_id} {cell.pair_id}' for cell in planned('campaign=q6').cells])"
+    )
+    expected = " ".join(f"{cell.cell_id} {cell.pair_id}" for cell in q6.cells)
+    for hash_seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ
+            | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(__file__).parent)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == expected
+
+
+def test_cells_have_the_same_names_whatever_the_order_of_keys(q6: Plan) -> None:
+    data = reversed_keys(composed_data("campaign=q6"))
+    assert ids(make_plan(parse_launch(data), engine="sim")) == ids(q6)
+
+
+def reversed_keys(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: reversed_keys(value) for key, value in reversed(data.items())}
+    return data
+
+
+def test_any_number_that_decides_a_run_changes_its_name(q6: Plan) -> None:
+    changed = [
+        "model.max_model_tokens=4096",
+        "workload.num_requests=299",
+        "scheduler.token_budget=4096",
+        "device.step_time.base_s=0.016",
+    ]
+    plans = [planned("campaign=q6", *ONE_SEED, override) for override in changed]
+    names = {plan.cells[0].cell_id for plan in [q6, *plans]}
+    assert len(names) == 5
+
+
+# -- contract --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["budget=b63"],
+        ["budget=bytes", "budget.bytes=200000000"],
+        ["organization=s2"],
+        ["pinning=off"],
+        ["admission.headroom=0.5", "admission.cap=9"],
+        ["arrivals.rate_per_s=1.0", "workload.sharing=0.0"],
+        ["seeds=[1]", "workers=1", "stage=run", "ledger=elsewhere"],
+        list(ONE_SEED),
+    ],
+)
+def test_a_narrowed_plan_goes_into_the_ledger_of_the_full_one(
+    overrides: list[str], q6: Plan
+) -> None:
+    assert planned("campaign=q6", *overrides).contract == q6.contract
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["model.max_model_tokens=4096"],
+        ["model=granite_4_h"],
+        ["workload.num_requests=299"],
+        ["workload=original"],
+        ["arrivals=burst"],
+        ["organization=s2", "organization.reserve_fraction=0.1"],
+        ["pinning=k1", "pinning.protected_fraction=0.4"],
+        ["scheduler.token_budget=4096"],
+        ["device.step_time.base_s=0.016"],
+    ],
+)
+def test_a_changed_number_needs_a_ledger_of_its_own(overrides: list[str], q6: Plan) -> None:
+    assert planned("campaign=q6", *ONE_SEED, *overrides).contract != q6.contract
+
+
+def test_two_engines_never_share_a_ledger(q6: Plan) -> None:
+    launch = parse_launch(composed_data("campaign=q6"))
+    assert make_plan(launch, engine="vllm").contract != q6.contract
+
+
+# -- separation ------------------------------------------------------------------------------------
+
+
+def test_blocks_that_separate_differ_from_the_others_in_nothing_else() -> None:
+    plan = planned("campaign=live_separation", "seeds=[71000]")
+    mixed, separated = (
+        [cell for cell in plan.cells if cell.block == block] for block in ("mixed", "separated")
+    )
+    assert len(mixed) == len(separated) == 4  # two organizations at two headrooms
+    for one, other in zip(mixed, separated, strict=True):
+        assert one.config["scheduler"] | {"separate": True} == other.config["scheduler"]
+        assert one.config | {"scheduler": None} == other.config | {"scheduler": None}
+        assert (one.axes, one.pair_id) == (other.axes, other.pair_id)
+        assert one.cell_id != other.cell_id
+    assert plan.contract["separate"] == {"mixed": False, "separated": True}
+
+
+def test_the_launch_s_scheduler_reaches_blocks_that_separate() -> None:
+    plan = planned("campaign=live_separation", "seeds=[71000]", "scheduler.token_budget=4096")
+    assert {cell.config["scheduler"]["token_budget"] for cell in plan.cells} == {4096}
+
+
+def test_separation_is_refused_on_an_engine_that_mixes() -> None:
+    launch = parse_launch(composed_data("campaign=live_separation"))
+    with pytest.raises(
+        ConfigError, match=r"scheduler\.separate must be false unless engine is sim"
+    ):
+        make_plan(launch, engine="vllm")

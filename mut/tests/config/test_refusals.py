@@ -1,0 +1,162 @@
+"""Bad input at the real entry: exit code not 0, the field and its value named, no ledger made."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launches import Command, planned
+
+from hsexp.ledger import Ledger
+
+REFUSED: list[tuple[list[str], str]] = [
+    # A choice that does not exist: Hydra names it and lists those that do.
+    (["campaign=q66"], "Could not find 'campaign/q66'"),
+    (["campaign=q6", "organization=s3"], "Could not find 'organization/s3'"),
+    (["campaign=q6", "budget=b0"], "Could not find 'budget/b0'"),
+    (["campaign=q6", "retention=k9"], "Could not find 'retention/k9'"),
+    # Out of range.
+    (["admission.headroom=1.2"], "admission.headroom must be less than 1, got 1.2"),
+    (["admission.headroom=-0.1"], "admission.headroom must be greater than or equal to 0, got"),
+    (["admission.headroom=nan"], "admission.headroom must be a finite number, got nan"),
+    (["admission.cap=0"], "admission.cap must be greater than 0, got 0"),
+    (["arrivals.rate_per_s=0"], "arrivals.rate_per_s must be greater than 0, got 0"),
+    (["workload.sharing=2"], "workload.sharing must be less than or equal to 1, got 2"),
+    (["workload.num_requests=0"], "workload.num_requests must be greater than 0, got 0"),
+    (["budget=bytes", "budget.bytes=-5"], "budget.bytes must be greater than 0, got -5"),
+    (["workers=0"], "workers must be greater than 0, got 0"),
+    (["seeds=[-1]"], "seeds.0 must be greater than or equal to 0, got -1"),
+    # Wrong type.
+    (["model.num_recurrent_layers=many"], "model.num_recurrent_layers must be a valid integer"),
+    (["model.num_recurrent_layers=1.5"], "model.num_recurrent_layers must be a valid integer"),
+    (["admission.cap=[63]"], "admission.cap must be a valid integer, got [63]"),
+    (["seeds=76400"], "seeds must be a list, got 76400"),
+    (["stage=draw"], "stage must be 'plan', 'run' or 'all', got 'draw'"),
+    # Sets that are none.
+    (["seeds=[]"], "seeds must not be empty, got []"),
+    (["seeds=[1,1]"], "seeds names a value twice: (1, 1)"),
+    (
+        ["campaign.blocks.confirmation.cap=[63,63]"],
+        "campaign.blocks.confirmation axis cap names a value twice: (63, 63)",
+    ),
+    # A key that nobody reads, or another organization's knob.
+    (["+headroom=1"], "headroom is not a known setting here (got 1)"),
+    (["headroom=0.5"], "Could not override 'headroom'"),
+    (["+model.layers=3"], "model.layers is not a known setting here (got 3)"),
+    (
+        ["organization=s0", "+organization.slot_bytes=32768"],
+        "organization.slot_bytes is not a known setting here (got 32768)",
+    ),
+    (
+        ["organization=s2", "+organization.attention_fraction=0.5"],
+        "organization.attention_fraction is not a known setting here (got 0.5)",
+    ),
+    # Settings that do not fit together.
+    (
+        ["workload.suffix_min_tokens=5000"],
+        "workload suffix_min_tokens must not exceed suffix_max_tokens",
+    ),
+    (
+        ["budget=bytes", "budget.bytes=1000"],
+        "organization d0 under budget bytes_1000: pool attention needs at least 2 pages, got 0",
+    ),
+    (
+        ["organization=s2", "organization.slot_bytes=64"],
+        "organization s2 under budget b63: ",
+    ),
+    # Something is missing.
+    (["budget=bytes"], "budget.bytes is required"),
+    (["workload=trace"], "workload.path is required"),
+    (["~model.head_dim"], "model.head_dim is required"),
+    # An engine that cannot run.
+    (["engine=vllm"], "engine vllm cannot run: "),
+    # Arithmetic that does not add up.
+    (
+        ["campaign=fixed_work", "campaign.num_narrow=5"],
+        "campaign num_wide 16 must be a multiple of num_narrow 5",
+    ),
+]
+
+BAD_TRACES: list[tuple[str, str]] = [
+    ("", "line 1: the file is empty"),
+    ("arrival_s,input_tokens,output_tokens\n", "no requests"),
+    ("arrival_s,input_tokens,output_tokens\n0.0,12,3\n0.5,1", "line 3: "),
+    ("arrival_s,input_tokens,output_tokens\n0.0,12,3\n0.5,-1,4\n", "line 3: "),
+]
+"""Content, and what the message says beside the file's name."""
+
+
+def refused_by(value: object) -> str:
+    """A test's id: its overrides, without the message."""
+    return " ".join(value) if isinstance(value, list) else ""
+
+
+@pytest.mark.parametrize(("overrides", "message"), REFUSED, ids=refused_by)
+def test_bad_input_is_refused_before_anything_runs(
+    overrides: list[str], message: str, command: Command, tmp_path: Path
+) -> None:
+    has_campaign = overrides[0].startswith("campaign=")
+    arguments = overrides if has_campaign else ["campaign=q6", *overrides]
+    code, printed = command(*arguments, "ledger=ledger")
+    assert code != 0
+    assert message in printed
+    assert "Traceback" not in printed
+    assert not any(tmp_path.iterdir())
+
+
+def test_every_refused_setting_is_named_at_once(command: Command) -> None:
+    _, printed = command("campaign=q6", "admission.cap=0", "workers=0", "admission.headroom=2")
+    for message in ("admission.cap must", "workers must", "admission.headroom must"):
+        assert message in printed
+
+
+def test_a_seed_that_is_refused_does_not_also_make_the_list_empty(command: Command) -> None:
+    _, printed = command("campaign=q6", "seeds=[-1]")
+    assert printed == "error: seeds.0 must be greater than or equal to 0, got -1\n"
+
+
+def test_a_trace_that_does_not_exist_is_refused(command: Command, tmp_path: Path) -> None:
+    code, printed = command("campaign=trace", "workload.path=absent.csv", "ledger=ledger")
+    assert code == 2
+    assert "error: absent.csv: No such file or directory" in printed
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("content", "message"), BAD_TRACES)
+def test_a_bad_trace_is_refused_with_file_line_and_reason(
+    content: str, message: str, command: Command, tmp_path: Path
+) -> None:
+    trace = tmp_path / "cut.csv"
+    trace.write_text(content)
+    code, printed = command("campaign=trace", f"workload.path={trace}", "ledger=ledger")
+    assert code == 2
+    assert f"error: {trace}" in printed
+    assert message in printed
+    assert list(tmp_path.iterdir()) == [trace]
+
+
+def test_a_ledger_of_another_configuration_is_refused_and_stays_as_it_is(
+    command: Command, tmp_path: Path
+) -> None:
+    Ledger.open(tmp_path / "ledger", contract=planned("campaign=q6").contract)
+    journal = tmp_path / "ledger" / "journal.jsonl"
+    before = journal.read_bytes()
+    code, printed = command("campaign=q6", "model.max_model_tokens=4096", "ledger=ledger")
+    assert code == 2
+    assert "ledger holds runs of another configuration" in printed
+    assert "model.max_model_tokens: ledger has 8192, this run has 4096" in printed
+    assert journal.read_bytes() == before
+
+
+def test_a_refusal_reaches_the_shell(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hsexp", "campaign=q6", "admission.headroom=1.2"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == "error: admission.headroom must be less than 1, got 1.2\n"
+    assert not any(tmp_path.iterdir())

@@ -1,0 +1,81 @@
+"""`python -m hsexp.serve`: what it makes of its arguments, without vLLM."""
+
+import importlib.util
+import json
+
+import pytest
+
+from hsexp.engine.settings import SCHEDULER, ServingSettings, serving_defaults
+from hsexp.serve import EXIT_REFUSED, Command, main
+
+
+def test_a_command_becomes_two_flags_and_vllms_own_options() -> None:
+    arguments = Command.parse(
+        [
+            "organization=s2",
+            "model=folder/model",
+            "admission.headroom=0.19",
+            "retention=k2",
+            "port=8000",
+            "max_model_len=8192",
+            "enforce_eager=true",
+            "enable_log_requests=false",
+        ]
+    ).serve_arguments()
+    settings = {
+        "hsexp": {
+            "organization": "s2",
+            "retention": "k2",
+            "admission": {"headroom": 0.19, "cap": None},
+        }
+    }
+    assert arguments[:4] == ["folder/model", "--scheduler-cls", SCHEDULER, "--additional-config"]
+    assert json.loads(arguments[4]) == settings
+    assert arguments[5:] == [
+        "--port",
+        "8000",
+        "--max-model-len",
+        "8192",
+        "--enforce-eager",
+        "--no-enable-log-requests",
+    ]
+
+
+def test_a_changed_organization_travels_whole() -> None:
+    command = Command.parse(["organization=s2", "organization.block_size=256", "model=m"])
+    assert command.settings["organization"]["block_size"] == 256
+    assert command.settings["organization"]["slot_bytes"] == 32768
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["model=m"], "organization is required, such as organization=s2"),
+        (["organization=s2"], "model is required, such as model=falcon_h1_mini"),
+        (["organization=s9", "model=m"], "organization 's9' does not exist; there is d0"),
+        (["organization=s2", "model=m", "stage=all"], "stage must be plan or serve, got 'all'"),
+        (["organization=s2", "model=m", "--port"], "arguments are key=value, got '--port'"),
+        (["organization=s2", "model=m", "retention=k7"], "retention 'k7' does not exist"),
+        (["organization=s2", "model=m", "admission.hedroom=0"], "admission.hedroom"),
+    ],
+)
+def test_a_command_that_means_nothing_is_refused_in_one_line(
+    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == EXIT_REFUSED
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and reason in said
+
+
+def test_the_defaults_of_the_command_are_those_of_the_two_flags() -> None:
+    command = Command.parse(["organization=s2", "model=m"])
+    assert command.settings == {"organization": "s2"}
+    defaults = serving_defaults()
+    assert (defaults["retention"], defaults["pinning"]) == ("off", "off")
+    assert ServingSettings.of({"organization": "s2"}).admission.headroom == 0.0
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vllm is installed")
+def test_without_vllm_the_command_says_how_to_get_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["organization=s2", "model=m"]) == EXIT_REFUSED
+    assert "vllm is not installed here: make setup-cpu" in capsys.readouterr().err

@@ -1,0 +1,96 @@
+"""What the facade checks of the scheduler that asks it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_core import toy_settings
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher
+from vllm.v1.request import Request
+from vllm_scheduler import build_scheduler, vllm_config
+
+from hsexp.engine.manager import NOTHING_NEW, HybridCacheManager
+from hsexp.memory import MemoryFault
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> HybridCacheManager:
+    """S2 with 30 pages of 8 tokens; a state is 3 pages and a slot."""
+    chosen = toy_settings("s2", 30)
+    built: HybridCacheManager = build_scheduler(
+        chosen, vllm_config(chosen, tmp_path)
+    ).kv_cache_manager
+    built.new_step_starts()
+    return built
+
+
+def request(request_id: str, num_tokens: int, **changes: Any) -> Request:
+    return Request(
+        request_id=request_id,
+        prompt_token_ids=list(range(num_tokens)),
+        sampling_params=SamplingParams(max_tokens=10, **changes),
+        pooling_params=None,
+        block_hasher=get_request_block_hasher(8, sha256),
+    )
+
+
+def admit(manager: HybridCacheManager, admitted: Request, num_new_tokens: int) -> Any:
+    _, hit_tokens, _ = manager.get_computed_blocks(admitted)
+    return manager.allocate_slots(admitted, num_new_tokens, hit_tokens, has_scheduled_reqs=False)
+
+
+def test_an_admission_without_a_lookup_is_refused(manager: HybridCacheManager) -> None:
+    with pytest.raises(MemoryFault, match="request a is admitted without a lookup"):
+        manager.allocate_slots(request("a", 20), 20)
+    manager.get_computed_blocks(request("b", 20))
+    with pytest.raises(MemoryFault, match="request a is admitted without a lookup"):
+        manager.allocate_slots(request("a", 20), 20)
+
+
+def test_a_hit_that_may_be_lost_since_its_lookup_is_not_adopted(
+    manager: HybridCacheManager,
+) -> None:
+    first = request("first", 20)
+    assert admit(manager, first, 16) is not None
+    first.num_computed_tokens = 16
+    manager.free(first)  # preempted; 16 tokens stay cached
+    manager.new_step_starts()
+    second = request("second", 20)
+    assert manager.get_computed_blocks(second)[1] == 16
+    manager.memory.reset_cache()
+    with pytest.raises(MemoryFault, match="second was looked up before entries were lost"):
+        manager.allocate_slots(second, 4, 16)
+    assert admit(manager, second, 20) is not None  # a new lookup finds nothing, and is right
+
+
+def test_a_decode_that_needs_nothing_gets_one_and_the_same_answer(
+    manager: HybridCacheManager,
+) -> None:
+    running = request("a", 12)
+    ids = admit(manager, running, 12).get_block_ids()
+    assert [len(group) for group in ids] == [2, 2]  # two blocks; no state at 8, one at 12
+    for computed in (12, 13):
+        running.num_computed_tokens = computed
+        assert manager.allocate_slots(running, 1) is NOTHING_NEW
+    assert NOTHING_NEW.get_block_ids(allow_none=True) is None
+    assert NOTHING_NEW.get_block_ids() == ((), ())
+
+
+def test_a_request_that_reads_no_cache_stays_refused_and_then_gets_in(
+    manager: HybridCacheManager,
+) -> None:
+    runs = request("runs", 120)
+    assert admit(manager, runs, 120) is not None  # 15 blocks, 3 + 1 pages
+    waits = request("waits", 100, prompt_logprobs=1)  # 13 + 3: more than the 11 that are left
+    assert waits.skip_reading_prefix_cache
+    for tries in (1, 2):
+        manager.new_step_starts()
+        assert manager.get_computed_blocks(waits)[1] == 0
+        assert manager.allocate_slots(waits, 96) is None
+        assert manager.memory.counters.refusals == tries
+    runs.num_computed_tokens = 120
+    manager.free(runs)
+    manager.new_step_starts()
+    assert admit(manager, waits, 96) is not None

@@ -1,0 +1,122 @@
+"""vLLM's scheduler over the memory core and the simulator schedule the same tokens, step by step.
+
+One difference is intended: the simulator sets a token aside for every decode before it cuts chunks,
+vLLM goes by position. It shows only where a prefill leads the running order and takes the whole
+token budget, which none of these runs has.
+"""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vllm_scheduler import (
+    MAX_MODEL_TOKENS,
+    build_scheduler,
+    drive,
+    settings,
+    vllm_config,
+    vllm_request,
+)
+
+from hsexp.config.base import ConfigError
+from hsexp.config.catalog import read_option
+from hsexp.config.schema import (
+    DeviceConfig,
+    PoissonArrivals,
+    SchedulerConfig,
+    SyntheticWorkload,
+)
+from hsexp.sim.engine import simulate
+from hsexp.sim.steptime import NS_PER_S, StepClock
+from hsexp.workload import Request, generate, isolate
+
+CASES: list[tuple[str, str, dict[str, Any], bool]] = [
+    ("s0", "b63", {}, False),
+    ("s0", "b83", {"headroom": 0.1}, False),
+    ("s1", "b108", {"headroom": 0.19}, False),
+    ("s2", "b63", {}, False),
+    ("s2", "b83", {"retention": "k2", "pinning": "k1"}, False),
+    ("s2", "b83", {"headroom": 0.19}, True),
+    ("d0", "b63", {}, False),
+    ("d0", "b83", {"pinning": "k1", "headroom": 0.1}, False),
+    ("s2", "b63", {"exact": True}, False),
+    ("d0", "b63", {"exact": True}, False),
+    ("d0_m512", "b63", {"exact": True, "pinning": "k1"}, True),
+]
+
+
+@pytest.mark.parametrize(("organization", "budget", "policies", "isolated"), CASES)
+def test_vllm_and_the_simulator_schedule_the_same_tokens_in_every_step(
+    organization: str, budget: str, policies: dict[str, Any], isolated: bool, tmp_path: Path
+) -> None:
+    chosen = settings(organization, budget, **policies)
+    law = read_option("workload", "extension") | {"sharing": 1.0}
+    workload = generate(
+        SyntheticWorkload.parse(law), PoissonArrivals(kind="poisson", rate_per_s=3.0), seed=7
+    )
+    if isolated:
+        workload = isolate(workload)
+    device = DeviceConfig.parse(read_option("device", "a100_40gb"))
+
+    scheduler = build_scheduler(chosen, vllm_config(chosen, tmp_path))
+    driven = drive(scheduler, workload, StepClock.of(device.known_step_time), exact=chosen.exact)
+    record = simulate(
+        workload,
+        chosen.memory(),
+        scheduler=SchedulerConfig.parse(read_option("scheduler", "v1")),
+        device=device,
+        cap=chosen.admission.cap,
+        max_model_tokens=MAX_MODEL_TOKENS,
+        exact=chosen.exact,
+    )
+
+    expected = [
+        (row.decode_tokens, row.prefill_tokens, row.running, row.waiting)
+        for row in record.steps.itertuples()
+        for _ in range(int(row.num_steps))
+    ]
+    assert driven.steps == expected
+    table = record.requests.set_index("request_id")
+    for column, times in [
+        ("first_scheduled_s", driven.first_scheduled_ns),
+        ("first_token_s", driven.first_token_ns),
+        ("finish_s", driven.finish_ns),
+    ]:
+        assert table[column].to_dict() == {key: ns / NS_PER_S for key, ns in times.items()}
+    assert table["adopted_tokens"].to_dict() == driven.adopted_tokens
+    assert table["num_preemptions"].to_dict() == driven.num_preemptions
+
+    memory = scheduler.kv_cache_manager.memory
+    counters = asdict(memory.counters)
+    assert counters == {name: record.counters[name] for name in counters}
+    memory.check_integrity()
+    assert not memory.sequences
+    assert all(pool.num_free == pool.spec.num_usable for pool in memory.pools)
+
+
+def test_a_request_that_can_never_fit_is_refused_when_it_is_added(tmp_path: Path) -> None:
+    chosen = settings("d0", "b63")
+    scheduler = build_scheduler(chosen, vllm_config(chosen, tmp_path))
+    # 28 composites are plenty; 3,255 attention units hold 52,080 tokens, and the model 16,384.
+    chosen_small = chosen.model_copy(update={"budget_bytes": 8_000_000})
+    small = build_scheduler(chosen_small, vllm_config(chosen_small, tmp_path))
+    request = Request(request_id=1, arrival_s=0.0, prompt_tokens=9_000, output_tokens=10)
+    scheduler.add_request(vllm_request(request, hash_block_size=16))
+    with pytest.raises(ValueError, match="request 1 can never be served: needs 564 pages of pool"):
+        small.add_request(vllm_request(request, hash_block_size=16))
+
+
+def test_a_step_that_takes_no_whole_chunk_does_not_start(tmp_path: Path) -> None:
+    chosen = settings("s2", "b63")
+    config = vllm_config(chosen, tmp_path, token_budget=511)
+    with pytest.raises(ConfigError, match="max_num_batched_tokens 511 must hold a chunk of one"):
+        build_scheduler(chosen, config)
+
+
+def test_a_scheduler_without_settings_does_not_start(tmp_path: Path) -> None:
+    chosen = settings("s2", "b63")
+    config = vllm_config(chosen, tmp_path)
+    config.additional_config = {}
+    with pytest.raises(ConfigError, match=r"additional_config\.hsexp is required"):
+        build_scheduler(chosen, config)

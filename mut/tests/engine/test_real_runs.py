@@ -1,0 +1,93 @@
+"""Campaign cells on real vLLM, over HTTP and in one process: measured, read back, balanced."""
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from hsexp.config.catalog import CONF
+from hsexp.config.launch import parse_launch
+from hsexp.config.schema import LimitsConfig
+from hsexp.plan import Cell
+from hsexp.planner import make_plan
+from runners.trial import Outcome
+from runners.vllm.execute import execute
+
+LIMITS = LimitsConfig(boot_s=300.0, stall_s=120.0, shutdown_s=30.0, port_tries=3)
+
+SMALL = (
+    "campaign=q1",
+    "device=cpu",
+    "model=falcon_h1_mini",
+    "engine=vllm",
+    "engine.num_warmup_requests=1",
+    "workload.num_requests=8",
+    "workload.num_contexts=1",
+    "workload.output_mean_tokens=6",
+    "budget=b63",
+    "seeds=[42000]",
+)
+"""Eight prompts of some 3,365 tokens that begin with one context of 3,072."""
+
+
+def cell(*overrides: str) -> Cell:
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        launch = parse_launch(compose("config", [*SMALL, *overrides]))
+    (made,) = make_plan(launch, engine="vllm").cells
+    return made
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """S2 behind HTTP."""
+    logs = tmp_path_factory.mktemp("http") / "logs"
+    return execute(cell("organization=s2"), logs=logs, limits=LIMITS)
+
+
+@pytest.fixture(scope="module")
+def driven(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """D0 without a server."""
+    logs = tmp_path_factory.mktemp("inproc") / "logs"
+    return execute(cell("organization=d0", "engine.transport=inproc"), logs=logs, limits=LIMITS)
+
+
+@pytest.mark.parametrize("transport", ["served", "driven"])
+def test_a_cell_gives_a_measured_row(transport: str, request: pytest.FixtureRequest) -> None:
+    outcome: Outcome = request.getfixturevalue(transport)
+    metrics, requests = outcome.metrics, outcome.requests
+    assert metrics["num_finished"] == 8
+    assert (requests["generated_tokens"] == requests["output_tokens"]).all()
+    assert metrics["throughput_tok_per_s"] > metrics["ledger_throughput_tok_per_s"] > 0.0
+    assert outcome.steps is not None
+    assert (outcome.steps["step_s"] > 0.0).all()
+    # Prompt tokens are adopted or computed; nothing was preempted in a roomy budget.
+    covered = requests["adopted_tokens"] + requests["prefill_tokens"]
+    assert (covered == requests["prompt_tokens"]).all()
+    assert outcome.engine.data_kind == "measured"
+
+
+def test_the_shared_context_is_reused_on_each_organization_s_grid(
+    served: Outcome, driven: Outcome
+) -> None:
+    # 3,072 tokens are 6 boundaries of 512 for S2, and one of 1,792 for D0.
+    assert served.requests["adopted_tokens"].max() == 3072
+    assert driven.requests["adopted_tokens"].max() == 1792
+
+
+def test_the_engine_says_what_runs(served: Outcome, driven: Outcome) -> None:
+    assert served.engine.observed["pools"] == {"shared": {"num_pages": 193, "page_bytes": 131072}}
+    assert set(driven.engine.observed["pools"]) == {"attention", "recurrent"}
+    for outcome in (served, driven):
+        engine = outcome.engine.observed["engine"]
+        assert engine["kv_dtype"] == engine["ssm_dtype"] == "bfloat16"
+        assert "model.safetensors" in outcome.engine.observed["checkpoint"]["sha256"]
+        assert len(engine["plugin"]) == 16
+    assert Path(served.engine.observed["log"]).parts[0] == "logs"
+
+
+def test_counters_have_the_names_of_a_simulated_run(served: Outcome, driven: Outcome) -> None:
+    for name in ("preemptions", "refusals", "published_checkpoints", "lost_checkpoints"):
+        assert served.metrics[name] is not None
+    assert served.metrics["stranded_fraction"] is None
+    assert driven.metrics["stranded_fraction"] is not None
+    assert 0.0 < served.metrics["slab_occupancy"] < 1.0

@@ -1,0 +1,332 @@
+"""Memories of countable size for all organizations, and a view of everything a memory keeps.
+
+Block of 8 tokens and a checkpoint grid of 8 (D0: block of 2). Sizes follow from two tiny models:
+
+    TINY      KV 128 B a token, SSM 3,072 B, convolution 224 B
+      S0      page 3,296 B   a block, or a whole state
+      S1      page 1,024 B   a block; a state is 3 members + 1 convolution page
+      S2      page 1,024 B   a block; a state is 3 members + one of a slab's 4 slots of 256 B
+    TINY_D0   KV 128 B a token, SSM 192 B, convolution 64 B
+      D0      unit 256 B of attention (2 tokens), 256 B composites (2 tokens' KV, so grid 8)
+"""
+
+from collections.abc import Hashable
+from typing import Any
+
+from hsexp.config.schema import (
+    AdmissionConfig,
+    D0Config,
+    ModelConfig,
+    OrganizationConfig,
+    PinningConfig,
+    ReleaseOrder,
+    RetentionConfig,
+    S0Config,
+    S1Config,
+    S2Config,
+)
+from hsexp.memory import (
+    Hit,
+    HybridMemory,
+    Observer,
+    PagePool,
+    Policies,
+    PrefixKeys,
+    SequenceMemory,
+    build_memory,
+)
+from hsexp.memory.checkpoint import Checkpoint
+from hsexp.memory.organizations import create
+from hsexp.memory.slab import Slab, SlabStateStore
+
+ORGANIZATIONS = ("s0", "s1", "s2", "d0")
+
+GRID = 8
+
+TINY = ModelConfig(
+    name="tiny",
+    num_attention_layers=1,
+    num_recurrent_layers=1,
+    num_kv_heads=1,
+    head_dim=32,  # 2 * 32 * 2 B = 128 B of KV a token
+    ssm_heads=2,
+    ssm_head_dim=32,
+    d_state=24,  # 64 * 24 * 2 B = 3,072 B: three pages of 8 tokens
+    ssm_groups=1,
+    conv_width=2,  # (64 + 2 * 24) * 2 B = 224 B
+    dtype_bytes=2,
+    max_model_tokens=512,
+    d0_attention_fraction=0.5,
+)
+TINY_D0 = TINY.model_copy(
+    update={"ssm_heads": 1, "ssm_head_dim": 8, "d_state": 12}  # 8 * 12 * 2 B and (8 + 24) * 2 B
+)
+
+NATIVE_ORDER = ReleaseOrder(
+    hashed="tail",
+    plain_attention="head",
+    plain_representative="head",
+    plain_members="tail",
+    idle_slab="head",
+)
+
+
+def toy_config(name: str, *, grid: int = GRID, **changes: Any) -> OrganizationConfig:
+    """An organization without a reserve that counts one state at admission."""
+    common: dict[str, Any] = {
+        "kind": name,
+        "name": name,
+        "block_size": 2 if name == "d0" else 8,
+        "reserve_fraction": 0.0,
+        "num_admission_states": 1,
+        "release_order": NATIVE_ORDER,
+    }
+    match name:
+        case "s0":
+            return S0Config(**(common | {"checkpoint_grid": grid} | changes))
+        case "s1":
+            return S1Config(**(common | {"checkpoint_grid": grid} | changes))
+        case "s2":
+            return S2Config(**(common | {"checkpoint_grid": grid, "slot_bytes": 256} | changes))
+        case _:
+            native: dict[str, Any] = {
+                "checkpoint_multiple": grid,
+                "checkpoint_grid": None,
+                "attention_fraction": None,
+            }
+            return D0Config(**(common | native | changes))
+
+
+def toy_memory(
+    name: str,
+    num_pages: int,
+    *,
+    num_states: int = 20,
+    headroom: float = 0.0,
+    retention: int | None = None,
+    pinning: int | None = None,
+    protected: float = 1.0,
+    observer: Observer | None = None,
+    max_leaves: int = 0,
+    max_drafts: int = 0,
+    **changes: Any,
+) -> HybridMemory:
+    """`num_pages` usable pages; in D0 those are attention units, beside `num_states` composites.
+
+    Args:
+        retention: K of S2+Retention, or None.
+        pinning: K of pinning at preemption, or None.
+        protected: fraction of the recurrent pool that pins may hold.
+        changes: fields of the organization's configuration, or its checkpoint `grid`.
+    """
+    config = toy_config(name, **changes)
+    if isinstance(config, D0Config):
+        # Half a unit above the whole one, so that both pools round down to what was asked for.
+        total = num_pages + 1 + num_states + 1 + 1
+        fraction = (num_pages + 1.5) / total
+        organization = create(config.model_copy(update={"attention_fraction": fraction}), TINY_D0)
+        nominal_bytes = total * 256
+    else:
+        organization = create(config, TINY)
+        nominal_bytes = (num_pages + 1) * organization.plan(1 << 20).pools[0].page_bytes
+    memory = build_memory(
+        organization,
+        config,
+        nominal_bytes,
+        Policies(
+            admission=AdmissionConfig(headroom=headroom, cap=64),
+            retention=RetentionConfig(name="toy", requesters=retention),
+            pinning=PinningConfig(name="toy", requesters=pinning, protected_fraction=protected),
+        ),
+        observer,
+        max_leaves=max_leaves,
+        max_drafts=max_drafts,
+    )
+    usable = [pool.spec.num_usable for pool in memory.pools]
+    assert usable == ([num_pages, num_states] if name == "d0" else [num_pages])
+    return memory
+
+
+MISS = Hit(tokens=0)
+
+
+# -- requests ------------------------------------------------------------------------------------
+
+
+def toy_sequence(
+    memory: HybridMemory,
+    request_id: int | str,
+    num_prompt_tokens: int = 64,
+    *,
+    content: Hashable = "X",
+    shared: int = 64,
+    salt: str | None = None,
+) -> SequenceMemory:
+    """A request whose first `shared` tokens have this content; the others are its own."""
+
+    def keys(grid: int) -> list[Hashable]:
+        return [
+            (salt, content if end <= shared else request_id, end) for end in range(grid, 257, grid)
+        ]
+
+    return SequenceMemory(
+        request_id=request_id,
+        keys=PrefixKeys(
+            attention=keys(memory.block_size), checkpoints=keys(memory.checkpoint_grid)
+        ),
+        num_prompt_tokens=num_prompt_tokens,
+    )
+
+
+def admit(memory: HybridMemory, sequence: SequenceMemory, num_tokens: int) -> int:
+    """Look up and admit. Returns the tokens of the hit."""
+    hit = memory.lookup(sequence, num_tokens)
+    memory.admit(sequence, hit)
+    return hit.tokens
+
+
+def run_steps(memory: HybridMemory, sequence: SequenceMemory, *ends: int, start: int = 0) -> None:
+    """Extend to each end in a step of its own."""
+    for end in ends:
+        memory.step += 1
+        assert memory.extend(sequence, start, end), f"no room for tokens {start} to {end}"
+        start = end
+    memory.step += 1
+
+
+def compute(
+    memory: HybridMemory, request_id: int | str, num_tokens: int, **kwargs: Any
+) -> SequenceMemory:
+    """A new request that computes `num_tokens` from scratch, one grid interval a step."""
+    sequence = toy_sequence(memory, request_id, num_tokens, **kwargs)
+    memory.admit(sequence, MISS)
+    grid = memory.checkpoint_grid
+    run_steps(memory, sequence, *range(grid, num_tokens, grid), num_tokens)
+    return sequence
+
+
+def leave_cached(
+    memory: HybridMemory, request_id: int | str, num_tokens: int, **kwargs: Any
+) -> None:
+    """A request that computes `num_tokens` and finishes."""
+    memory.release(compute(memory, request_id, num_tokens, **kwargs), num_tokens)
+
+
+# -- what a memory keeps -------------------------------------------------------------------------
+
+
+def free_pages(memory: HybridMemory) -> list[int]:
+    return [pool.num_free for pool in memory.pools]
+
+
+def all_free(memory: HybridMemory) -> bool:
+    return all(pool.num_free == pool.spec.num_usable for pool in memory.pools)
+
+
+def queue_of(pool: PagePool) -> list[int]:
+    return list(pool.queue)
+
+
+def leave_free(memory: HybridMemory, attention: int, recurrent: int) -> None:
+    """A foreign holder takes all pages but these; in a shared pool their sum is left."""
+    if len(memory.pools) == 1:
+        memory.attention_pool.take(memory.attention_pool.num_free - attention - recurrent)
+    else:
+        memory.attention_pool.take(memory.attention_pool.num_free - attention)
+        memory.states.pool.take(memory.states.pool.num_free - recurrent)
+
+
+def reassign(pool: PagePool, *pages: int) -> None:
+    """Give queued pages a new owner, as if they were the next to go, and free them again."""
+    for page in reversed(pages):
+        pool.queue.move_to_end(page, last=False)
+    taken = pool.take(len(pages))
+    assert taken == list(pages)
+    pool.release(taken, hashed="tail", plain="tail")
+
+
+def slab_store(memory: HybridMemory) -> SlabStateStore:
+    assert isinstance(memory.states, SlabStateStore)
+    return memory.states
+
+
+def state_of(sequence: SequenceMemory) -> Checkpoint:
+    assert sequence.state is not None
+    return sequence.state
+
+
+def cached_checkpoints(memory: HybridMemory) -> dict[Hashable, list[Checkpoint]]:
+    """Checkpoints by key, the oldest first."""
+    index = memory.checkpoint_index
+    return {key: [oldest, *index.duplicates.get(key, [])] for key, oldest in index.oldest.items()}
+
+
+def cached_boundaries(memory: HybridMemory, sequence: SequenceMemory) -> list[int]:
+    """Boundaries of the sequence's prefix that have a checkpoint, in tokens."""
+    return [
+        (index + 1) * memory.checkpoint_grid
+        for index, key in enumerate(sequence.keys.checkpoints)
+        if key in memory.checkpoint_index.oldest
+    ]
+
+
+def snapshot(memory: HybridMemory) -> dict[str, Any]:
+    """All that must be equal before and after an operation that changes nothing."""
+    store = memory.states
+    view: dict[str, Any] = {
+        "pools": [
+            {
+                "queue": list(pool.queue),
+                "refs": list(pool.refs),
+                "entries": [_entry(entry) for entry in pool.entries],
+            }
+            for pool in memory.pools
+        ],
+        "blocks": (dict(memory.block_index.oldest), _copied(memory.block_index.duplicates)),
+        "checkpoints": {
+            key: [_checkpoint(state) for state in states]
+            for key, states in cached_checkpoints(memory).items()
+        },
+        "sequences": {
+            request_id: (
+                list(sequence.blocks),
+                sequence.num_published_blocks,
+                _checkpoint(sequence.state),
+                sequence.state_index,
+                _checkpoint(sequence.superseded),
+                [_checkpoint(state) for state in sequence.retained],
+            )
+            for request_id, sequence in memory.sequences.items()
+        },
+        "pins": {key: _checkpoint(state) for key, state in memory.pinning.pins().items()},
+        "supply": memory.supply,
+        "step": memory.step,
+    }
+    if isinstance(store, SlabStateStore):
+        view["slabs"] = {page: _slab(slab) for page, slab in store.slabs.items()}
+        view["free_active_slots"] = store.free_active_slots
+    for name in ("lifetime", "pinning"):
+        demand = getattr(getattr(memory, name), "demand", None)
+        if demand is not None:
+            view[f"{name} demand"] = {key: set(ids) for key, ids in demand._requesters.items()}
+    return view
+
+
+def _copied(lists: dict[Hashable, list[int]]) -> dict[Hashable, list[int]]:
+    return {key: list(entries) for key, entries in lists.items()}
+
+
+def _entry(entry: Any) -> Any:
+    if isinstance(entry, Checkpoint):
+        return _checkpoint(entry)
+    return _slab(entry) if isinstance(entry, Slab) else entry
+
+
+def _checkpoint(state: Checkpoint | None) -> Any:
+    if state is None:
+        return None
+    return (id(state), tuple(state.pages), state.slot, state.refs, state.key, state.tokens)
+
+
+def _slab(slab: Slab) -> Any:
+    return (slab.page, slab.serial, slab.free_mask, slab.num_active)

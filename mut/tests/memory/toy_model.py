@@ -1,0 +1,470 @@
+"""An integer-exact toy hybrid model on physical pages, driven by a memory as an engine would be.
+
+    recurrent state   three words, each a non-commutative hash of the token history
+    convolution       the last three tokens
+    KV of a token     a hash of its token, position and recurrent state
+    next token        a hash of state, convolution and all KV read through the block table
+
+A wrong, stale, half or mis-ordered state changes every later token. Pages are words in real
+arrays; a page or slot that gets a new owner is wiped, and reading a wiped word is an error. The
+reference is a replay from scratch without any memory.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from hsexp.memory import Copy, Hit, HybridMemory, PagePool, PrefixKeys, SequenceMemory
+from hsexp.memory.checkpoint import Checkpoint
+from hsexp.memory.slab import SlabStateStore
+
+Token = int
+Word = int | None
+"""What a place in memory holds; None is a wiped one."""
+
+PARTS = 3
+WINDOW = 3
+MODULUS = 2**61 - 1
+VOCABULARY = 9973
+
+
+def mix(values: Iterable[int]) -> int:
+    """A hash in which the order counts."""
+    digest = 1
+    for value in values:
+        digest = (digest * 6364136223846793005 + value + 1442695040888963407) % MODULUS
+    return digest
+
+
+# -- the model -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelState:
+    """Recurrent and convolution state after some tokens."""
+
+    parts: tuple[int, ...]
+    window: tuple[int, ...]
+
+    def after(self, token: Token) -> "ModelState":
+        parts: list[int] = []
+        carried = token
+        for part in self.parts:
+            carried = mix((part, carried))
+            parts.append(carried)
+        return ModelState(parts=tuple(parts), window=(*self.window[1:], token))
+
+    def kv(self, token: Token, position: int) -> int:
+        """KV of the token that led to this state."""
+        return mix((token, position, *self.parts))
+
+    def next_token(self, kv: Sequence[int]) -> Token:
+        return mix((*self.parts, *self.window, *kv)) % VOCABULARY
+
+
+START = ModelState(parts=(0,) * PARTS, window=(0,) * WINDOW)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """A request computed from scratch: what everything must be."""
+
+    tokens: tuple[Token, ...]
+    """Prompt and output."""
+    states: tuple[ModelState, ...]
+    """`states[n]` is the state after n tokens."""
+    kv: tuple[int, ...]
+
+    @classmethod
+    def of(cls, prompt: Sequence[Token], num_output: int) -> "Replay":
+        tokens, states, kv = list(prompt), [START], list[int]()
+        for position in range(len(prompt) + num_output - 1):
+            token = tokens[position]
+            states.append(states[-1].after(token))
+            kv.append(states[-1].kv(token, position))
+            if position + 1 == len(tokens):
+                tokens.append(states[-1].next_token(kv))
+        return cls(tokens=tuple(tokens), states=tuple(states), kv=tuple(kv))
+
+    def kv_of_block(self, end: int, block_size: int) -> tuple[int, ...]:
+        return self.kv[end - block_size : end]
+
+
+# -- physical memory -----------------------------------------------------------------------------
+
+
+class StaleRead(AssertionError):
+    """A word was read that its new owner had not written."""
+
+
+class PhysicalMemory:
+    """The words of all pages, wiped whenever a page gets a new owner."""
+
+    def __init__(self, memory: HybridMemory) -> None:
+        self.memory = memory
+        store = memory.states
+        self.num_slots = store.num_slots if isinstance(store, SlabStateStore) else 0
+        self.page_words = max(memory.block_size, PARTS + WINDOW, self.num_slots * WINDOW)
+        self.pages = {
+            pool.spec.name: [self._wiped() for _ in range(pool.spec.num_pages)]
+            for pool in memory.pools
+        }
+        for pool in memory.pools:
+            pool.on_reassign = partial(self._wipe_after, pool.on_reassign, pool)
+
+    def _wiped(self) -> list[Word]:
+        return [None] * self.page_words
+
+    def _wipe_after(
+        self, lose_entries: Callable[[list[int]], None], pool: PagePool, pages: list[int]
+    ) -> None:
+        lose_entries(pages)
+        for page in pages:
+            self.pages[pool.spec.name][page] = self._wiped()
+
+    def _attention(self, page: int) -> list[Word]:
+        return self.pages[self.memory.attention_pool.spec.name][page]
+
+    def _recurrent(self, page: int) -> list[Word]:
+        return self.pages[self.memory.states.pool.spec.name][page]
+
+    def write_kv(self, blocks: Sequence[int], position: int, value: int) -> None:
+        block, offset = divmod(position, self.memory.block_size)
+        self._attention(blocks[block])[offset] = value
+
+    def read_kv(self, blocks: Sequence[int], end: int) -> list[int]:
+        size = self.memory.block_size
+        return [
+            self._read(self._attention(blocks[position // size]), position % size)
+            for position in range(end)
+        ]
+
+    def read_block(self, page: int) -> list[Word]:
+        return self._attention(page)[: self.memory.block_size]
+
+    def _places(self, state: Checkpoint) -> list[tuple[list[Word], int]]:
+        return self._places_at(state.pages, state.line)
+
+    def _places_at(self, ids: Sequence[int], line: int) -> list[tuple[list[Word], int]]:
+        """Where the words of a state lie: its parts, then its window."""
+        pages = [self._recurrent(page) for page in ids]
+        if len(pages) == 1:  # one composite page
+            return [(pages[0], word) for word in range(PARTS + WINDOW)]
+        parts = [(pages[part], 0) for part in range(PARTS)]
+        if line < 0:  # the last page is the convolution page
+            return parts + [(pages[PARTS], word) for word in range(WINDOW)]
+        page, slot = divmod(line, self.num_slots)
+        slab = self._recurrent(page)
+        return parts + [(slab, slot * WINDOW + word) for word in range(WINDOW)]
+
+    def wipe_state(self, state: Checkpoint) -> None:
+        for page, word in self._places(state):
+            page[word] = None
+
+    def write_state(self, state: Checkpoint, value: ModelState) -> None:
+        words = (*value.parts, *value.window)
+        for (page, word), content in zip(self._places(state), words, strict=True):
+            page[word] = content
+
+    def read_state(self, state: Checkpoint) -> ModelState:
+        words = [self._read(page, word) for page, word in self._places(state)]
+        return ModelState(parts=tuple(words[:PARTS]), window=tuple(words[PARTS:]))
+
+    def carry_out(self, copy: Copy) -> None:
+        """Copy a page or a state, whatever is in it."""
+        if copy.kind == "attention":
+            self._attention(copy.target[0])[:] = self._attention(copy.source[0])
+            return
+        targets = self._places_at(copy.target, copy.target_line)
+        sources = self._places_at(copy.source, copy.source_line)
+        for (target, to), (source, word) in zip(targets, sources, strict=True):
+            target[to] = source[word]
+
+    def poison_free(self) -> None:
+        """Wipe what nobody references and nobody can find: free pages and free slots."""
+        for pool in self.memory.pools:
+            for page in pool.queue:
+                if pool.entries[page] is None:
+                    self.pages[pool.spec.name][page] = self._wiped()
+        store = self.memory.states
+        if isinstance(store, SlabStateStore):
+            for slab in store.slabs.values():
+                for slot, state in enumerate(slab.slots):
+                    if state is None:
+                        words = slice(slot * WINDOW, (slot + 1) * WINDOW)
+                        self._recurrent(slab.page)[words] = [None] * WINDOW
+
+    def _read(self, page: list[Word], word: int) -> int:
+        value = page[word]
+        if value is None:
+            raise StaleRead("a word that nobody has written since its page got a new owner")
+        return value
+
+
+# -- the engine ----------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True, eq=False)
+class ToyRequest:
+    """A request, and what it must yield."""
+
+    request_id: int
+    prompt: tuple[Token, ...]
+    num_output: int
+    truth: Replay
+    sequence: SequenceMemory
+    output: list[Token] = field(default_factory=list)
+    computed: int = 0
+    end: int = 0
+    """Where the step that is being scheduled takes it; 0 while it has no part in it."""
+    adopted: list[int] = field(default_factory=list)
+    """Tokens adopted at each admission."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and output so far."""
+        return len(self.prompt) + len(self.output)
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        return (*self.prompt, *self.output)
+
+    @property
+    def is_done(self) -> bool:
+        return len(self.output) == self.num_output
+
+    @property
+    def correct_output(self) -> list[Token]:
+        return list(self.truth.tokens[len(self.prompt) :])
+
+
+class ToyEngine:
+    """Schedules by hand or by `run`, and computes on physical pages.
+
+    A step: `admit` and `grow` as many requests as fit, then `step` computes them all.
+    """
+
+    def __init__(self, memory: HybridMemory) -> None:
+        self.memory = memory
+        self.physical = PhysicalMemory(memory)
+        self.waiting: list[ToyRequest] = []
+        self.running: list[ToyRequest] = []
+        self.finished: list[ToyRequest] = []
+        self.num_preemptions = 0
+        self._num_arrived = 0
+        self._true_blocks: dict[Hashable, tuple[int, ...]] = {}
+        self._true_states: dict[Hashable, ModelState] = {}
+
+    def arrive(
+        self, prompt: Sequence[Token], num_output: int, *, salt: str | None = None
+    ) -> ToyRequest:
+        """A new waiting request, keyed by the content of its prefixes and its salt."""
+        self._num_arrived += 1
+        truth = Replay.of(prompt, num_output)
+        request = ToyRequest(
+            request_id=self._num_arrived,
+            prompt=tuple(prompt),
+            num_output=num_output,
+            truth=truth,
+            sequence=SequenceMemory(
+                request_id=self._num_arrived,
+                keys=self._keys(truth, salt),
+                num_prompt_tokens=len(prompt),
+            ),
+        )
+        self.waiting.append(request)
+        return request
+
+    def _keys(self, truth: Replay, salt: str | None) -> PrefixKeys:
+        block, grid = self.memory.block_size, self.memory.checkpoint_grid
+        reach = len(truth.kv)
+        attention = [(salt, truth.tokens[:end]) for end in range(block, reach + 1, block)]
+        checkpoints = [(salt, truth.tokens[:end]) for end in range(grid, reach + 1, grid)]
+        for end, key in zip(range(block, reach + 1, block), attention, strict=True):
+            self._true_blocks[key] = truth.kv_of_block(end, block)
+        for end, key in zip(range(grid, reach + 1, grid), checkpoints, strict=True):
+            self._true_states[key] = truth.states[end]
+        return PrefixKeys(attention=attention, checkpoints=checkpoints)
+
+    # -- scheduling ------------------------------------------------------------------------------
+
+    def lookup(self, request: ToyRequest) -> Hit:
+        return self.memory.lookup(request.sequence, request.num_tokens)
+
+    def refuses(self, request: ToyRequest, hit: Hit) -> bool:
+        refusal = self.memory.refusal(
+            request.sequence, hit, request.num_tokens, nothing_runs=not self.running
+        )
+        return refusal is not None
+
+    def admit(self, request: ToyRequest, hit: Hit, num_tokens: int) -> None:
+        """Start the request with a chunk after its hit."""
+        self.memory.admit(request.sequence, hit)
+        self.waiting.remove(request)
+        self.running.append(request)
+        request.computed = hit.tokens
+        request.adopted.append(hit.tokens)
+        assert self.grow(request, num_tokens), "admission counts the first chunk"
+
+    def grow(self, request: ToyRequest, num_tokens: int) -> bool:
+        """Give the request its part of the step; False if there is no room."""
+        assert request.end == 0
+        end = request.computed + num_tokens
+        before = request.sequence.state
+        if not self.memory.extend(request.sequence, request.computed, end):
+            return False
+        request.end = end
+        state = request.sequence.state
+        assert state is not None
+        if state is not before:
+            self.physical.wipe_state(state)
+        return True
+
+    def preempt(self, request: ToyRequest) -> None:
+        self.memory.preempt(request.sequence, request.computed)
+        self.num_preemptions += 1
+        self._stop(request)
+        self.waiting.insert(0, request)
+
+    def cancel(self, request: ToyRequest) -> None:
+        """The client went away; a step that was scheduled for it is not computed."""
+        if request in self.running:
+            self.memory.release(request.sequence, request.computed)
+            self._stop(request)
+        else:
+            self.memory.unpin(request.request_id)
+            self.waiting.remove(request)
+
+    def _stop(self, request: ToyRequest) -> None:
+        self.running.remove(request)
+        request.computed = request.end = 0
+
+    # -- computing -------------------------------------------------------------------------------
+
+    def step(self, *, reverse: bool = False) -> None:
+        """Compute what was scheduled, in or against running order: it must not matter."""
+        scheduled = [request for request in self.running if request.end]
+        if reverse:
+            scheduled.reverse()
+        for request in scheduled:
+            self._compute_state(request)
+        self.memory.step += 1
+        for request in scheduled:
+            self._sample(request)
+
+    def source_of(self, request: ToyRequest) -> Checkpoint | None:
+        """The state that the request's next token continues; None before its first token."""
+        if request.computed == 0:
+            return None
+        return request.sequence.superseded if self._crosses(request) else request.sequence.state
+
+    def _crosses(self, request: ToyRequest) -> bool:
+        """The scheduled step writes another state than it reads."""
+        grid = self.memory.checkpoint_grid
+        return request.end > 0 and (request.end - 1) // grid > (request.computed - 1) // grid
+
+    def _compute_state(self, request: ToyRequest) -> None:
+        source = self.source_of(request)
+        state = START if source is None else self.physical.read_state(source)
+        for position in range(request.computed, request.end):
+            token = request.tokens[position]
+            state = state.after(token)
+            self.physical.write_kv(request.sequence.blocks, position, state.kv(token, position))
+        assert request.sequence.state is not None
+        self.physical.write_state(request.sequence.state, state)
+
+    def _sample(self, request: ToyRequest) -> None:
+        request.computed, request.end = request.end, 0
+        if request.computed < request.num_tokens:
+            return
+        assert request.sequence.state is not None
+        state = self.physical.read_state(request.sequence.state)
+        kv = self.physical.read_kv(request.sequence.blocks, request.computed)
+        request.output.append(state.next_token(kv))
+        if request.is_done:
+            self.memory.release(request.sequence, request.computed)
+            self.running.remove(request)
+            self.finished.append(request)
+
+    # -- the physical check ----------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Every cached entry and every running request holds exactly what a replay yields."""
+        self.memory.check_integrity()
+        ahead = {
+            page
+            for request in self.running
+            for page in request.sequence.blocks[request.computed // self.memory.block_size :]
+        }
+        for key, page in self.memory.block_index:
+            if page not in ahead:
+                assert tuple(self.physical.read_block(page)) == self._true_blocks[key]
+        for key, checkpoint in self.memory.checkpoint_index:
+            if checkpoint.published_step < self.memory.step:
+                assert self.physical.read_state(checkpoint) == self._true_states[key]
+        for request in self.running:
+            kv = self.physical.read_kv(request.sequence.blocks, request.computed)
+            assert tuple(kv) == request.truth.kv[: request.computed]
+            source = self.source_of(request)
+            if source is not None:
+                state = self.physical.read_state(source)
+                assert state == request.truth.states[request.computed]
+        for request in (*self.running, *self.finished):
+            assert request.output == request.correct_output[: len(request.output)]
+
+    # -- a scheduler -----------------------------------------------------------------------------
+
+    def run(self, *, token_budget: int, check: bool = True) -> None:
+        """First come first served until all have finished, the youngest preempted."""
+        for _ in range(10_000):
+            if not (self.waiting or self.running):
+                return
+            self.schedule(token_budget)
+            if check:
+                self.check()
+            self.step(reverse=self.memory.step % 2 == 1)
+            if check:
+                self.check()
+        raise AssertionError("no end: " + self.memory.describe())
+
+    def schedule(self, token_budget: int) -> None:
+        """One step: who runs grows first, and nobody is admitted after a preemption."""
+        preemptions = self.num_preemptions
+        left = self._grow_running(token_budget)
+        if self.num_preemptions == preemptions:
+            self._admit_waiting(left)
+
+    def _grow_running(self, left: int) -> int:
+        for request in list(self.running):
+            while request in self.running and not request.end:
+                chunk = self._chunk(request.computed, request.num_tokens, left)
+                if not chunk:
+                    break
+                if self.grow(request, chunk):
+                    left -= chunk
+                    break
+                if len(self.running) > 1 or not self.memory.give_way(request.sequence):
+                    self.preempt(self.running[-1])
+        return left
+
+    def _admit_waiting(self, left: int) -> None:
+        while self.waiting:
+            request = self.waiting[0]
+            hit = self.lookup(request)
+            chunk = self._chunk(hit.tokens, request.num_tokens, left)
+            if not hit.ready or not chunk:
+                return
+            if self.refuses(request, hit):
+                if self.running or not self.memory.give_way():
+                    return
+                continue
+            self.admit(request, hit, chunk)
+            left -= chunk
+
+    def _chunk(self, computed: int, num_tokens: int, left: int) -> int:
+        """A chunk ends on the grid or with the last token."""
+        grid = self.memory.checkpoint_grid
+        end = min(computed + left, num_tokens)
+        if computed < num_tokens // grid * grid:
+            end = end // grid * grid
+        return max(end - computed, 0)

@@ -1,0 +1,176 @@
+"""A stand-in for vLLM's server that does as its script says: `fake_server.py SCRIPT.json FLAGS ...`
+
+A real process with real HTTP, threads and files, but no model: every output token is 7. It keeps
+the record that the engine's scheduler would keep. The script may say
+
+    labels              what hsexp:engine_info tells
+    boot                a line for the log and exit 1; or "hang"
+    ports_taken         so many starts find the port taken
+    token_s             time a token takes
+    one_at_a_time       requests wait for each other
+    chunk               tokens of a chunk
+    die_after_tokens, stall_after_tokens   of all requests
+    die_after_s         from the first refusal
+    refuse              [HTTP status, message] for every request; warm-ups pass
+    short, other_prompt what the answers do wrong
+    drop                so many connections are cut in the middle
+    no_end, slow_end_s  how the record ends
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+
+class Engine:
+    """What the handlers share."""
+
+    def __init__(self, script, record):
+        self.script = script
+        self.lock = threading.Lock()
+        self.alone = threading.Lock()
+        self.record = record.open("w")
+        self.running = 0
+        self.tokens = 0
+        self.drops = script.get("drop", 0)
+        self.write("start", time.monotonic_ns())
+
+    def write(self, *event):
+        with self.lock:
+            self.record.write(json.dumps(event) + "\n")
+            self.record.flush()
+
+    def counters(self):
+        return {"preemptions": 0, "lost_checkpoints": 5}
+
+    def end(self, *_):
+        time.sleep(self.script.get("slow_end_s", 0.0))
+        if not self.script.get("no_end"):
+            self.write("end", time.monotonic_ns(), self.counters(), 0, 0)
+        os._exit(0)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One answer."""
+
+    engine: Engine
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        labels = ",".join(f'{k}="{v}"' for k, v in self.engine.script["labels"].items())
+        page = [f"hsexp:engine_info{{{labels}}} 1.0"]
+        page += [f"vllm:num_requests_running {float(self.engine.running)}"]
+        page += ["vllm:num_requests_waiting 0.0", "hsexp:preemptions_total 0.0"]
+        page += ['hsexp:free_pages{pool="shared"} 9.0']
+        self.answer(200, "\n".join([*page, ""]))
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "null")
+        if self.path == "/reset_prefix_cache":
+            self.engine.write(
+                "mark", time.monotonic_ns(), {"preemptions": 0, "lost_checkpoints": 2}
+            )
+            self.answer(200, "")
+        elif "refuse" in self.engine.script and "warmup" not in body["request_id"]:
+            status, message = self.engine.script["refuse"]
+            if "die_after_s" in self.engine.script:
+                threading.Timer(self.engine.script["die_after_s"], os._exit, [13]).start()
+            self.answer(status, json.dumps({"error": {"message": message}}))
+        else:
+            self.engine.running += 1
+            self.serve(body)
+            self.engine.running -= 1
+
+    def answer(self, status, text):
+        data = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def serve(self, body):
+        if self.engine.script.get("one_at_a_time"):
+            with self.engine.alone:
+                self.stream(body)
+        else:
+            self.stream(body)
+
+    def stream(self, body):
+        script, engine = self.engine.script, self.engine
+        prompt, first_scheduled = body["prompt"], time.monotonic_ns()
+        count = body["max_tokens"] - script.get("short", 0)
+        chunk = script.get("chunk", 1)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        sent = 0
+        while sent < count:
+            now = min(chunk, count - sent)
+            for _ in range(now):
+                start = time.monotonic_ns()
+                time.sleep(script.get("token_s", 0.001))
+                prefill = 0 if sent else len(prompt)
+                engine.write("step", start, time.monotonic_ns(), int(sent > 0), prefill, 1, 0)
+                sent += 1
+                self.act_on_tokens(body)
+            said = [3] if script.get("other_prompt") else prompt
+            choice = {"token_ids": [7] * now, "prompt_token_ids": said if sent == now else None}
+            self.event({"choices": [choice]})
+            if engine.drops and "warmup" not in body["request_id"]:
+                engine.drops -= 1
+                self.connection.close()
+                return
+        engine.write(
+            "request", f"cmpl-{body['request_id']}-0-x", "FINISHED_LENGTH_CAPPED", first_scheduled,
+            0, 0, len(prompt), 0, 0,
+        )  # fmt: skip
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def act_on_tokens(self, body):
+        engine, script = self.engine, self.engine.script
+        if "warmup" in body["request_id"]:
+            return
+        engine.tokens += 1
+        if engine.tokens == script.get("die_after_tokens"):
+            sys.stdout.write("RuntimeError: the fake engine has died\n")
+            sys.stdout.flush()
+            os._exit(13)
+        if engine.tokens >= script.get("stall_after_tokens", 10**9):
+            time.sleep(3600)
+
+    def event(self, message):
+        self.wfile.write(f"data: {json.dumps(message)}\n\n".encode())
+        self.wfile.flush()
+
+
+def main(script_path, *flags):
+    script = json.loads(Path(script_path).read_text())
+    # Like vLLM: an engine process of its own, here one that even leaves the process group.
+    child = subprocess.Popen(["sleep", "3600"], start_new_session=True)
+    with Path(f"{script_path}.pids").open("a") as file:
+        file.write(f"{os.getpid()} {child.pid} ")
+    starts = Path(f"{script_path}.starts")
+    starts.write_text(starts.read_text() + "x" if starts.exists() else "x")
+    if len(starts.read_text()) <= script.get("ports_taken", 0):
+        sys.exit("OSError: [Errno 98] Address already in use")
+    if script.get("boot") == "hang":
+        time.sleep(3600)
+    if "boot" in script:
+        sys.exit(script["boot"])
+    config = json.loads(flags[flags.index("--additional-config") + 1])
+    Handler.engine = Engine(script, Path(config["hsexp_record"]))
+    signal.signal(signal.SIGTERM, Handler.engine.end)
+    port = int(flags[flags.index("--port") + 1])
+    ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,74 @@
+"""Which engine runs: what is asked for, and what the machine has."""
+
+from pathlib import Path
+
+import pytest
+
+from hsexp.config.base import ConfigError
+from hsexp.config.catalog import read_option
+from hsexp.config.schema import DeviceConfig
+from runners import engines
+from runners.engines import choose_engine, machine_for, num_workers
+
+CPU = DeviceConfig.parse(read_option("device", "cpu"))
+A100 = DeviceConfig.parse(read_option("device", "a100_40gb"))
+
+
+@pytest.fixture
+def packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if vllm and torch were installed, on a machine without a GPU."""
+    monkeypatch.setattr(engines, "_is_installed", lambda package: True)
+    monkeypatch.setattr(engines, "_has_gpu", lambda: False)
+
+
+def test_sim_runs_everywhere() -> None:
+    assert choose_engine("sim", A100)[0] == "sim"
+
+
+@pytest.mark.usefixtures("packages")
+def test_vllm_on_cores_must_be_asked_for_with_a_device_of_cores() -> None:
+    assert choose_engine("vllm", CPU) == ("vllm", "engine=vllm was asked for")
+    with pytest.raises(ConfigError, match="device a100_40gb needs a GPU, and none is present"):
+        choose_engine("vllm", A100)
+
+
+@pytest.mark.usefixtures("packages")
+def test_auto_takes_vllm_only_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose_engine("auto", A100)[0] == "sim"
+    monkeypatch.setattr(engines, "_has_gpu", lambda: True)
+    assert choose_engine("auto", A100)[0] == "vllm"
+    engine, why = choose_engine("auto", CPU)
+    assert (engine, why) == (
+        "sim",
+        "engine=auto takes vllm on a GPU only, and device cpu is none",
+    )
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "_is_installed", lambda package: package != "torch")
+    with pytest.raises(ConfigError, match="engine vllm cannot run: torch is not installed"):
+        choose_engine("vllm", CPU)
+    assert choose_engine("auto", CPU) == ("sim", "engine=auto: torch is not installed")
+
+
+def test_one_real_run_at_a_time_in_a_launch() -> None:
+    assert num_workers("vllm", None, 8) == num_workers("vllm", 1, 8) == 1
+    assert (num_workers("sim", None, 8), num_workers("sim", 3, 8)) == (8, 3)
+    with pytest.raises(ConfigError, match="workers must be 1 for engine vllm"):
+        num_workers("vllm", 2, 8)
+
+
+def test_one_real_launch_at_a_time_on_a_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with machine_for("vllm"):
+        with machine_for("sim"):
+            pass
+        with (
+            pytest.raises(ConfigError, match="another launch runs a real engine on this machine"),
+            machine_for("vllm"),
+        ):
+            raise AssertionError
+    with machine_for("vllm"):
+        pass

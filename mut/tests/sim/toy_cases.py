@@ -1,0 +1,82 @@
+"""Random small engines and workloads whose pools are so tight that requests preempt each other."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+from toy_engine import ORGANIZATIONS, play, request, toy_memory, workload_of
+
+from hsexp.memory import HybridMemory
+from hsexp.records import RunRecord
+from hsexp.workload import Workload, isolate
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToyCase:
+    """Arguments of `toy_memory` and `play`; its repr is all that a failure needs."""
+
+    organization: str
+    num_pages: int
+    memory: dict[str, Any]
+    engine: dict[str, Any]
+    requests: list[dict[str, Any]]
+    isolated: bool
+
+    def new_memory(self) -> HybridMemory:
+        return toy_memory(self.organization, self.num_pages, **self.memory)
+
+    def workload(self) -> Workload:
+        workload = workload_of(request(**fields) for fields in self.requests)
+        return isolate(workload) if self.isolated else workload
+
+    def run(self, memory: HybridMemory, *, fast_forward: bool = True) -> RunRecord:
+        return play(self.workload(), memory, fast_forward=fast_forward, **self.engine)
+
+
+@st.composite
+def toy_requests(draw: st.DrawFn, *, max_shared: int = 28) -> list[dict[str, Any]]:
+    """Up to ten requests of two contexts; most come while others run."""
+    requests = []
+    at = 0.0
+    for _ in range(draw(st.integers(1, 10))):
+        at += draw(st.sampled_from([0.0, 0.0, 0.005, 0.02, 0.1]))
+        shared = draw(st.sampled_from([0, 4, 8, 10, 14, 16, 28]))
+        shared = min(shared, max_shared)
+        requests.append(
+            {
+                "prompt": shared + draw(st.integers(1, 12)),
+                "output": draw(st.one_of(st.integers(1, 4), st.integers(5, 60))),
+                "at": at,
+                "shared": shared,
+                "content": draw(st.integers(0, 1)),
+            }
+        )
+    return requests
+
+
+@st.composite
+def toy_cases(draw: st.DrawFn, *, max_shared: int = 28) -> ToyCase:
+    organization = draw(st.sampled_from(ORGANIZATIONS))
+    return ToyCase(
+        organization=organization,
+        num_pages=draw(st.integers(8, 48)),
+        memory={
+            "num_states": draw(st.integers(1, 8)),
+            "grid": draw(st.sampled_from([4, 8, 12])),
+            "composites": 1 if organization == "s2" else draw(st.integers(1, 2)),
+            "headroom": draw(st.sampled_from([0.0, 0.1, 0.3, 0.5])),
+            "reserve": draw(st.sampled_from([0.0, 0.08])),
+            "admission_states": draw(st.sampled_from([1, 2])),
+            "retention": draw(st.sampled_from([None, 1, 2])),
+            "pinning": draw(st.sampled_from([None, 1, 2])),
+            "protected": draw(st.sampled_from([0.5, 1.0])),
+        },
+        engine={
+            "cap": draw(st.sampled_from([1, 2, 3, 8])),
+            "token_budget": draw(st.sampled_from([14, 16, 24, 40])),
+            "separate": draw(st.booleans()),
+            "stall_steps": 100,
+        },
+        requests=draw(toy_requests(max_shared=max_shared)),
+        isolated=draw(st.booleans()),
+    )

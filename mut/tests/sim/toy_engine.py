@@ -1,0 +1,206 @@
+"""Engines of countable size, and the paper's, for tests of the simulator.
+
+Toy sizes in bytes: one KV token is 1, a recurrent state 12, a convolution state 1.
+
+    S0  page 13: a block of 4 tokens, or a whole state        grid 4 tokens
+    S1  page 4:  a block of 4 tokens; a state is 3 + 1 pages  grid 4 tokens
+    S2  page 4:  a state is 3 pages and one of a slab's 4 slots
+    D0  unit 2:  a block of 2 tokens; a state has a pool of its own, grid 14 tokens
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from hsexp.config.catalog import read_option
+from hsexp.config.launch import parse_union
+from hsexp.config.schema import (
+    AdmissionConfig,
+    D0Config,
+    DeviceConfig,
+    ModelConfig,
+    OrganizationConfig,
+    PinningConfig,
+    PoissonArrivals,
+    RetentionConfig,
+    SchedulerConfig,
+    StepTimeModel,
+    SyntheticWorkload,
+)
+from hsexp.geometry import StateGeometry
+from hsexp.memory import HybridMemory, Observer, Policies, build_memory
+from hsexp.memory.organizations import D0, S0, S1, S2, Organization, create
+from hsexp.records import RunRecord
+from hsexp.sim.engine import simulate
+from hsexp.workload import Request, Segment, Workload, generate, isolate
+
+ORGANIZATIONS = ("s0", "s1", "s2", "d0")
+
+TOY = StateGeometry(kv_token_bytes=1, ssm_bytes=12, conv_bytes=1, composites=1)
+
+SLOW_STEPS = DeviceConfig(
+    name="toy",
+    description="10 ms a step, 1 ms a decode token, 0.1 ms a prefill token: sums fit in the head",
+    step_time=StepTimeModel(name="toy", base_s=0.010, decode_token_s=0.001, prefill_token_s=0.0001),
+    source="made up",
+)
+
+FALCON = ModelConfig.parse(read_option("model", "falcon_h1_7b"))
+
+
+def toy_memory(
+    name: str,
+    num_pages: int,
+    *,
+    num_states: int = 20,
+    grid: int = 4,
+    composites: int = 1,
+    headroom: float = 0.0,
+    reserve: float = 0.0,
+    admission_states: int | None = None,
+    retention: int | None = None,
+    pinning: int | None = None,
+    protected: float = 1.0,
+    observer: Observer | None = None,
+) -> HybridMemory:
+    """`num_pages` usable pages; D0's are attention pages, and `num_states` its recurrent units.
+
+    A checkpoint consists of `composites` states (S2 takes one only).
+    """
+    geometry = replace(TOY, composites=composites)
+    fields: dict[str, Any] = read_option("organization", name) | {
+        "block_size": 2 if name == "d0" else 4,
+        "reserve_fraction": reserve,
+    }
+    if admission_states is not None:
+        fields["num_admission_states"] = admission_states
+    organization: Organization
+    if name == "d0":
+        # Half a unit of slack in each pool, so that the split is floored to what was asked for.
+        attention, recurrent = 2 * (num_pages + 1) + 1, 13 * (num_states + 1) + 6
+        num_bytes = attention + recurrent
+        fields["checkpoint_multiple"] = 2
+        config = D0Config.parse(fields)
+        organization = D0(config, geometry, attention_fraction=attention / num_bytes)
+    else:
+        fields["checkpoint_grid"] = grid
+        fields |= {"slot_bytes": 1} if name == "s2" else {}
+        config = parse_union(OrganizationConfig, fields, path="organization")
+        organization = {"s0": S0, "s1": S1, "s2": S2}[name](config, geometry)
+        num_bytes = (num_pages + 1) * organization.page_bytes
+    policies = Policies(
+        admission=AdmissionConfig(headroom=headroom, cap=1),
+        retention=RetentionConfig(name="toy", requesters=retention),
+        pinning=PinningConfig(name="toy", requesters=pinning, protected_fraction=protected),
+    )
+    memory = build_memory(organization, config, num_bytes, policies, observer)
+    assert memory.attention_pool.spec.num_usable == num_pages
+    return memory
+
+
+def falcon_memory(
+    name: str,
+    budget: str,
+    *,
+    headroom: float = 0.0,
+    retention: str = "off",
+    pinning: str = "off",
+    observer: Observer | None = None,
+) -> HybridMemory:
+    """The paper's memory, as the configuration has it."""
+    config = parse_union(OrganizationConfig, read_option("organization", name), path=name)
+    policies = Policies(
+        admission=AdmissionConfig(headroom=headroom, cap=1),
+        retention=RetentionConfig.parse(read_option("retention", retention)),
+        pinning=PinningConfig.parse(read_option("pinning", pinning)),
+    )
+    num_bytes = read_option("budget", budget)["bytes"]
+    return build_memory(create(config, FALCON), config, num_bytes, policies, observer)
+
+
+def falcon_workload(
+    seed: int, *, rate: float = 3.0, sharing: float = 1.0, isolated: bool = False, **changes: Any
+) -> Workload:
+    """300 requests of the twelve-seed campaigns."""
+    fields = read_option("workload", "extension") | {"sharing": sharing} | changes
+    arrivals = PoissonArrivals(kind="poisson", rate_per_s=rate)
+    workload = generate(SyntheticWorkload.parse(fields), arrivals, seed)
+    return isolate(workload) if isolated else workload
+
+
+def request(
+    prompt: int,
+    output: int,
+    *,
+    at: float = 0.0,
+    shared: int = 0,
+    content: int = 0,
+    salt: str | None = None,
+) -> Mapping[str, Any]:
+    """A request by its lengths; the first `shared` tokens are those of `content`."""
+    segments = (Segment(end_tokens=shared, content_id=content),) if shared else ()
+    return {
+        "prompt_tokens": prompt,
+        "output_tokens": output,
+        "arrival_s": at,
+        "segments": segments,
+        "cache_salt": salt,
+    }
+
+
+def workload_of(requests: Iterable[Mapping[str, Any]]) -> Workload:
+    return Workload(
+        name="toy",
+        requests=tuple(Request(request_id=i, **fields) for i, fields in enumerate(requests)),
+    )
+
+
+def scheduler_config(**changes: Any) -> SchedulerConfig:
+    return SchedulerConfig.parse(read_option("scheduler", "v1") | changes)
+
+
+def play(
+    requests: Iterable[Mapping[str, Any]] | Workload,
+    memory: HybridMemory,
+    *,
+    cap: int = 8,
+    token_budget: int = 16,
+    fast_forward: bool = True,
+    separate: bool = False,
+    stall_steps: int = 50,
+    max_model_tokens: int = 100_000,
+    device: DeviceConfig = SLOW_STEPS,
+) -> RunRecord:
+    """Run to the end."""
+    return simulate(
+        requests if isinstance(requests, Workload) else workload_of(requests),
+        memory,
+        scheduler=scheduler_config(
+            token_budget=token_budget,
+            fast_forward=fast_forward,
+            separate=separate,
+            stall_steps=stall_steps,
+        ),
+        device=device,
+        cap=cap,
+        max_model_tokens=max_model_tokens,
+    )
+
+
+def play_falcon(
+    workload: Workload,
+    memory: HybridMemory,
+    *,
+    cap: int = 63,
+    fast_forward: bool = True,
+    separate: bool = False,
+) -> RunRecord:
+    """Run to the end on the paper's device."""
+    return simulate(
+        workload,
+        memory,
+        scheduler=scheduler_config(fast_forward=fast_forward, separate=separate),
+        device=DeviceConfig.parse(read_option("device", "a100_40gb")),
+        cap=cap,
+        max_model_tokens=FALCON.max_model_tokens,
+    )

@@ -1,0 +1,67 @@
+"""The README's commands exist: make targets, campaigns, options and files."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from analysis.config import campaigns as analysed
+from hsexp.config.catalog import CONF, options
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CODE = re.findall(r"`([^`\n]+)`", README) + re.findall(r"^    (\S.*)$", README, flags=re.M)
+"""Inline code, and indented blocks."""
+
+MAKE = sorted({target for code in CODE for target in re.findall(r"^make ([a-z-]+)", code)})
+CHOICES = sorted(
+    {
+        (group, name)
+        for code in CODE
+        if code.startswith("python -m hsexp")
+        for group, name in re.findall(r"(?<=\s)(\w+)=(\w+)", code)
+        if (CONF / group).is_dir() and name != "NAME"
+    }
+)
+PATHS = sorted(
+    {
+        code
+        for code in CODE
+        if re.fullmatch(r"[\w./-]+/[\w./-]*", code) and not code.startswith(".venv/")
+    }
+)
+
+
+def test_the_readme_names_commands_to_check() -> None:
+    assert {"demo", "test"} <= set(MAKE)
+    assert {("campaign", "q6"), ("campaign", "capacity"), ("budget", "b63")} <= set(CHOICES)
+    assert "conf/device/a100_40gb.yaml" in PATHS
+
+
+@pytest.mark.parametrize("target", MAKE)
+def test_make_knows_a_target_of_the_readme(target: str) -> None:
+    done = subprocess.run(
+        ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("group", "name"), CHOICES)
+def test_an_option_of_the_readme_exists(group: str, name: str) -> None:
+    assert name in options(group)
+
+
+def test_campaigns_that_the_readme_analyses_can_be_analysed() -> None:
+    named = {
+        name
+        for code in CODE
+        for name in re.findall(r"^python -m (?:analysis|figures) campaign=(\w+)", code)
+    }
+    assert named
+    assert named <= set(analysed())
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if "NAME" not in path])
+def test_a_path_of_the_readme_exists(path: str) -> None:
+    assert (ROOT / path).exists()

@@ -1,0 +1,123 @@
+"""Imports follow the data: conf -> plan -> runner -> ledger -> analysis -> figures."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("hsexp", "runners", "analysis", "figures")
+
+DOORS = {
+    "hsexp.__main__": ("runners",),
+    "runners.command": ("analysis",),  # its errors
+    "runners.launch": ("analysis", "figures"),  # a launch ends with tables and figures
+}
+"""Entry points, which put the stages one behind the other: what else each may import."""
+
+FORBIDDEN = [
+    ("hsexp", ("runners", "analysis", "figures")),
+    ("runners", ("analysis", "figures")),
+    ("analysis", ("runners", "figures")),
+    ("figures", ("runners",)),
+    # Tables and figures come from the ledger alone (storage is arithmetic on organizations).
+    ("analysis", ("hsexp.planner", "hsexp.sim", "hydra", "omegaconf")),
+    ("figures", ("hsexp.planner", "hsexp.sim", "hydra", "omegaconf")),
+    # A ledger does not know what it keeps, a workload not who serves it.
+    ("hsexp.ledger", ("hsexp.config", "hsexp.planner", "hsexp.memory", "hsexp.sim")),
+    ("hsexp.workload", ("hsexp.planner", "hsexp.memory", "hsexp.sim", "hsexp.ledger")),
+    # Hydra ends where a launch is typed.
+    ("hsexp.planner", ("hydra", "omegaconf")),
+    ("hsexp.sim", ("hydra", "omegaconf", "hsexp.planner", "hsexp.ledger")),
+]
+
+MEMORY_USES = ("hsexp.memory", "hsexp.geometry", "hsexp.config.schema", "hsexp.config.base")
+"""The memory core runs in the simulator and inside vLLM: beside these only the standard library."""
+
+CLOCKS = ("time", "datetime", "asyncio", "sched")
+
+INSIDE_VLLM = ("hsexp.engine", "runners.continuation.engine")
+"""What vLLM loads as a plugin, and a process around it; all else belongs to the light install."""
+
+SOURCES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for package in PACKAGES
+    for path in sorted((ROOT / package).rglob("*.py"))
+}
+"""Dotted name -> file."""
+
+
+def imports(module: str) -> Iterator[str]:
+    """Everything that a module imports anywhere in its text, e.g. `hsexp.plan.Cell`."""
+    for node in ast.walk(ast.parse(SOURCES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def below(name: str, *packages: str) -> bool:
+    """Whether a dotted name is one of the packages or lies in one."""
+    return any(f"{name}.".startswith(f"{package}.") for package in packages)
+
+
+@pytest.mark.parametrize(("package", "forbidden"), FORBIDDEN)
+def test_a_stage_imports_nothing_of_the_stages_behind_it(
+    package: str, forbidden: tuple[str, ...]
+) -> None:
+    assert not [
+        f"{module} imports {name}"
+        for module in SOURCES
+        if below(module, package)
+        for name in imports(module)
+        if below(name, *forbidden) and not below(name, *DOORS.get(module, ()))
+    ]
+
+
+def test_every_door_uses_what_it_may() -> None:
+    for module, allowed in DOORS.items():
+        for package in allowed:
+            assert any(below(name, package) for name in imports(module)), (module, package)
+
+
+def test_the_memory_core_needs_only_itself_and_the_shape_of_the_model() -> None:
+    foreign = [
+        f"{module} imports {name}"
+        for module in SOURCES
+        if below(module, "hsexp.memory")
+        for name in imports(module)
+        if not below(name, *MEMORY_USES) and name.split(".")[0] not in sys.stdlib_module_names
+    ]
+    assert not foreign
+
+
+def test_the_memory_core_knows_no_clock() -> None:
+    assert not [
+        f"{module} imports {name}"
+        for module in SOURCES
+        if below(module, "hsexp.memory")
+        for name in imports(module)
+        if below(name, *CLOCKS)
+    ]
+
+
+def test_the_light_install_imports_without_torch_and_vllm() -> None:
+    light = sorted(module for module in SOURCES if not below(module, *INSIDE_VLLM))
+    program = (
+        "import importlib, sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in ('torch', 'vllm', 'transformers'):\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+        f"for module in {light}:\n"
+        "    importlib.import_module(module)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
