@@ -91,7 +91,7 @@ def block_design(campaign: str, block: str) -> Design:
         raise AnalysisError(f"campaign {campaign} has no block {block}; it has {', '.join(blocks)}")
 
     def law(name: str) -> tuple[Any, ...]:
-        return tuple(blocks[name].get(key) for key in ("workload", "arrivals", "separate"))
+        return tuple(blocks[name].get(key) for key in ("workload", "arrivals", "separate", "exact"))
 
     same_law = [name for name in blocks if law(name) == law(block)]
     try:

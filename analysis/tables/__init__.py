@@ -18,6 +18,7 @@ from analysis.tables import (
     c4,
     caps,
     continuation,
+    exact_cost,
     extension,
     extension_paper,
     g1,
@@ -198,6 +199,7 @@ TABLES: dict[str, Entry] = {
     "live-separation": Entry(
         from_ledgers=live_separation.from_ledgers, lacks="throughput and latencies of its cells"
     ),
+    "exact-cost": Entry(from_ledgers=exact_cost.from_ledgers, lacks="any exact run"),
     "continuation": Entry(from_ledgers=continuation.verdicts, lacks="continuation outputs"),
     "branching-samples": counted(labs.branching_samples),
     "branching-beams": counted(labs.branching_beams),

@@ -90,6 +90,9 @@ class StateStore(ABC):
         if checkpoint.refs:
             return
         order, pages = self.order, checkpoint.pages
+        if checkpoint.key is not None:  # then every page is an entry
+            self.pool.release(pages, hashed=order.hashed, plain=order.hashed)
+            return
         self.pool.release(pages[:1], hashed=order.hashed, plain=order.plain_representative)
         if len(pages) > 1:
             self.pool.release(pages[1:], hashed=order.hashed, plain=order.plain_members)

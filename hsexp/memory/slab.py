@@ -86,7 +86,7 @@ class SlabStateStore(StateStore):
         return len(checkpoint.pages) + (checkpoint.slab.num_active == 0)
 
     def allocate(self) -> Checkpoint:
-        needed, free = self.pages_needed(1), self.pool.num_free
+        needed, free = self.pages_needed(1), len(self.pool.queue)
         if needed > free:
             raise MemoryFault(
                 f"pool {self.pool.spec.name}: a state needs {needed} pages, {free} are free"

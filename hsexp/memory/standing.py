@@ -43,9 +43,9 @@ class StandingRefusal:
         """Whether an attempt to admit the same tokens of the same request would be refused too."""
         memory, gap = self.memory, self.hit.gap
         return (
-            self.sequence is sequence
+            self.supply == memory.supply
+            and self.sequence is sequence
             and self.num_tokens == num_tokens
-            and self.supply == memory.supply
             and (self.losses is None or self.losses == memory.num_losses)
             and (gap is None or gap not in memory.block_index.oldest)
         )

@@ -293,7 +293,8 @@ class SimScheduler:
         refusal = memory.refusal(sequence, hit, head.num_tokens, nothing_runs=nothing_runs)
         if refusal is not None:
             if not nothing_runs:
-                self._remember(refusal, sequence, hit, head.num_tokens, left)
+                if self.config.fast_forward:
+                    self._remember(refusal, sequence, hit, head.num_tokens, left)
                 return 0
             if not memory.give_way():
                 raise NoProgress(self._report(head, refusal))
@@ -508,11 +509,8 @@ class SimScheduler:
         )
 
     def _still_refused(self, head: SimRequest) -> bool:
-        return (
-            self.config.fast_forward
-            and self._refused is not None
-            and self._refused.stands(head.memory, head.num_tokens)
-        )
+        refused = self._refused
+        return refused is not None and refused.stands(head.memory, head.num_tokens)
 
     # -- details -----------------------------------------------------------------------------
 

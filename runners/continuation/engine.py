@@ -81,7 +81,7 @@ class Bench:
             vocabulary=range(SPECIAL_TOKENS, VOCABULARY),
             seed=job["seed"],
         )
-        engines = _Engines(
+        engines = Engines(
             settings, token_budget=job["token_budget"], prompts=prompts, seed=job["seed"]
         )
         key = {name: value for name, value in job.items() if name != "treatment"}
@@ -107,7 +107,7 @@ class Bench:
         }
 
 
-class _Engines:
+class Engines:
     """Fresh engines of one arm."""
 
     def __init__(
@@ -116,7 +116,7 @@ class _Engines:
         self.report: dict[str, str] = {}
         self._settings = settings
         self._token_budget = token_budget
-        self._model = str(seeded_checkpoint(settings.model, seed=seed))
+        self._model = seeded_checkpoint(settings.model, seed=seed)
         unanswered = prompts.with_turns({ask.name: [0] * ask.max_tokens for ask in prompts.members})
         self._max_tokens = max(len(ask.prompt) + ask.max_tokens for ask in unanswered.asks)
 
@@ -149,11 +149,19 @@ class _Engines:
 
     def run(self, scenario: Scenario, pool: float, *, empty_between: bool = False) -> Run:
         """One engine from start to end."""
+        from hsexp.engine.report import engine_report
+
         retention = RetentionConfig.parse(read_option("retention", scenario.retention))
         settings = self._settings.model_copy(
             update={"retention": retention, "budget_bytes": self._budget(pool)}
         )
-        engine = self._start(settings)
+        engine = start_engine(
+            settings,
+            model=self._model,
+            max_model_len=self._max_tokens,  # no longer request needs to fit
+            token_budget=self._token_budget,
+        )
+        self.report = engine_report(engine).labels()
         try:
             watch = _Watch(engine)
             _serve(engine, scenario, watch, empty_between=empty_between)
@@ -182,33 +190,33 @@ class _Engines:
         )
         return math.ceil(alone * pool + null_pages)
 
-    def _start(self, settings: EngineSettings) -> Any:
-        from vllm import EngineArgs, LLMEngine
 
-        from hsexp.engine.report import engine_report
+def start_engine(
+    settings: EngineSettings, *, model: Path, max_model_len: int, token_budget: int
+) -> Any:
+    """An engine with its core in this process (`VLLM_ENABLE_V1_MULTIPROCESSING=0`)."""
+    from vllm import EngineArgs, LLMEngine
 
-        layout = settings.layout
-        engine = LLMEngine.from_engine_args(
-            EngineArgs(
-                model=self._model,
-                skip_tokenizer_init=True,
-                dtype=_DTYPES[settings.model.dtype_bytes],
-                max_model_len=self._max_tokens,  # no longer request needs to fit
-                max_num_seqs=settings.admission.cap,
-                max_num_batched_tokens=self._token_budget,
-                block_size=layout.block_size,
-                mamba_block_size=layout.checkpoint_grid,
-                mamba_cache_mode="align",
-                enable_prefix_caching=True,
-                enforce_eager=True,
-                async_scheduling=False,
-                seed=0,
-                scheduler_cls="hsexp.engine.scheduler.HybridScheduler",
-                additional_config=settings.additional_config(),
-            )
+    layout = settings.layout
+    return LLMEngine.from_engine_args(
+        EngineArgs(
+            model=str(model),
+            skip_tokenizer_init=True,
+            dtype=_DTYPES[settings.model.dtype_bytes],
+            max_model_len=max_model_len,
+            max_num_seqs=settings.admission.cap,
+            max_num_batched_tokens=token_budget,
+            block_size=layout.block_size,
+            mamba_block_size=layout.checkpoint_grid,
+            mamba_cache_mode="align",
+            enable_prefix_caching=True,
+            enforce_eager=True,
+            async_scheduling=False,
+            seed=0,
+            scheduler_cls="hsexp.engine.scheduler.HybridScheduler",
+            additional_config=settings.additional_config(),
         )
-        self.report = engine_report(engine).labels()
-        return engine
+    )
 
 
 class _TooSmall(Exception):

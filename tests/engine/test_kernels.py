@@ -1,7 +1,7 @@
 """The GPU's kernels on a machine without a GPU: interpreted, compiled, and in a whole engine.
 
-tests/gpu/test_kernel_checks.py checks them one by one; here it runs in Triton's interpreter, in a process
-of its own, since vLLM's CPU build has placeholders where Triton is.
+tests/gpu/test_kernel_checks.py checks them one by one. Here it runs in Triton's interpreter, in a
+process of its own, since vLLM's CPU build has placeholders where Triton is.
 """
 
 import json

@@ -236,7 +236,7 @@ TIGHT: list[tuple[str, int, dict[str, Any]]] = [
     ("d0", 80, PLAIN),
     ("s1", 76, KEEPING),
     ("s2", 66, KEEPING),
-    ("d0", 80, KEEPING),
+    ("d0", 74, KEEPING),
 ]
 """Budgets in 32-token pages, too small for what twelve requests want."""
 

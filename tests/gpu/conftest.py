@@ -12,7 +12,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "engine"))  # cases, models, Triton on a CPU
 
-from triton_on_cpu import (  # noqa: E402
+from triton_on_cpu import (
     INTERPRETED,
     enable_triton,
     load_stock_kernels,
