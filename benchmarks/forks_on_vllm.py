@@ -1,13 +1,13 @@
 """python benchmarks/forks_on_vllm.py [--quick] [--organization s2]
 
-Samples and beams on real vLLM: what stock vLLM computes again, and what forks save. Needs vLLM's CPU
-build (make setup-cpu).
+Samples and beams on real vLLM: what stock vLLM computes again, and what forks save. Needs vLLM's
+CPU build (make setup-cpu).
 
 The model has two layers with exactly Falcon-H1-7B's states and a hidden width of 128, so that the
-scan weighs more, and everything else less, than in the real one: tokens are the measure, and seconds
-show that saved tokens are saved time. Every engine runs in a process of its own with one core, 1 GiB
-of state and 512-token blocks; a warm-up comes first, and an empty cache. Stock vLLM is measured as it
-is and with prefix_match_unit 32, its finest way to share a prompt.
+scan weighs more, and everything else less, than in the real one: tokens are the measure, and
+seconds show that saved tokens are saved time. Every engine runs in a process of its own with one
+core, 1 GiB of state and 512-token blocks; a warm-up comes first, and an empty cache. Stock vLLM is
+measured as it is and with prefix_match_unit 32, its finest way to share a prompt.
 """
 
 import argparse
