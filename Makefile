@@ -32,10 +32,7 @@ lint: $(VENV)/.dev  ## ruff and mypy
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
-# The light tests run first, on a fresh machine before vLLM is there.
-test: lint  ## lint, every light test, then vLLM for the CPU and the tests of the real engine
-	$(MAKE) test-light
-	$(MAKE) test-engine
+test: lint test-light  ## lint, then every test that needs seconds and no vLLM
 
 test-light: $(VENV)/.dev  ## every test that needs seconds and no vLLM
 	$(RUN) -m pytest -m "not slow and not engine and not gpu"
