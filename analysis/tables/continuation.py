@@ -223,11 +223,11 @@ def _checks(least: int, deepest: int) -> tuple[_Check, ...]:
         )
         return f"{hashes} hashes and {tokens} tokens differ at depth 2,400"
 
-    def repeats(what: str) -> Callable[[], str]:
+    def repeats(what: str, words: str) -> Callable[[], str]:
         def text() -> str:
             row = published_row("D-3", "Concurrent non-preemptive reference repeats")
             name = f"{what}_agreement"
-            return f"{row[name]:.0f} of {row[f'{name}_of']:.0f} requests agree in {what}"
+            return f"{row[name]:.0f} of {row[f'{name}_of']:.0f} requests agree in {words}"
 
         return text
 
@@ -272,14 +272,14 @@ def _checks(least: int, deepest: int) -> tuple[_Check, ...]:
         ),
         _Check(
             name="Concurrent reference repeats",
-            published=repeats("state_byte"),
+            published=repeats("state_byte", "state bytes"),
             ours="hits in changing batches: state bytes",
             select=treated("batch"),
             counted="states",
         ),
         _Check(
             name="Concurrent reference repeats",
-            published=repeats("token"),
+            published=repeats("token", "tokens"),
             ours="hits in changing batches: tokens",
             select=treated("batch"),
             counted="tokens",

@@ -130,7 +130,11 @@ class HybridCacheManager:
         else:
             sequence = self._sequence(request)
             refusal = self._refusal
-            if refusal is not None and refusal.stands(sequence, request.num_tokens):
+            if (
+                refusal is not None
+                and refusal.num_tokens == request.num_tokens
+                and refusal.stands(sequence)
+            ):
                 hit, refused = refusal.hit, True
             else:
                 hit = self._find(request, sequence)

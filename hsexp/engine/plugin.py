@@ -215,7 +215,8 @@ def _open_table(stock: Callable[..., Any]) -> Callable[..., Any]:
             from hsexp.engine.copies import carry_forks
             from hsexp.engine.seeds import keep_seeds
 
-            carry_forks(self)
+            if settings.max_leaves:
+                carry_forks(self)
             keep_seeds(self)
         if settings is not None and settings.exact:
             from hsexp.engine.alone import run_alone

@@ -274,7 +274,7 @@ class HybridMemory:
         block_size, grid = self.block_size, self.checkpoint_grid
         if computed // block_size > sequence.num_published_blocks:
             self._publish_blocks(sequence, computed // block_size)
-        if not computed % grid:
+        if not computed % grid and sequence.state is not None and sequence.state.key is None:
             self._publish_boundary(sequence, computed)
         new_blocks = -(-end // block_size) - len(sequence.blocks)
         state_index = (end - 1) // grid
@@ -533,9 +533,10 @@ class HybridMemory:
             entry = entries[page]
             if entry is None:
                 continue
-            if type(entry) is Checkpoint:
+            kind = type(entry)
+            if kind is Checkpoint:
                 self.lose_checkpoint(entry, cause="reassigned")
-            elif type(entry) is Slab:
+            elif kind is Slab:
                 self.counters.reclaimed_slabs += 1
                 for checkpoint in list(entry.checkpoints()):
                     self.lose_checkpoint(checkpoint, cause="slab")

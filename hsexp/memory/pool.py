@@ -96,11 +96,11 @@ class PagePool:
         move_to_end = queue.move_to_end
         hashed_first, plain_first = hashed == "head", plain == "head"
         for page in pages:
-            count = refs[page] - 1
-            if count < 0 or page <= 0:  # a negative one would count from the end
+            count = refs[page]
+            if count < 1 or page < 1:  # a negative one would count from the end
                 raise MemoryFault(f"pool {self.spec.name}: page {page} is freed but not held")
-            refs[page] = count
-            if count == 0:
+            refs[page] = count - 1
+            if count == 1:
                 queue[page] = None
                 if plain_first if entries[page] is None else hashed_first:
                     move_to_end(page, last=False)

@@ -39,13 +39,12 @@ class StandingRefusal:
         self.supply = memory.supply
         self.losses = memory.num_losses if losses_matter else None
 
-    def stands(self, sequence: SequenceMemory | None, num_tokens: int) -> bool:
-        """Whether an attempt to admit the same tokens of the same request would be refused too."""
+    def stands(self, sequence: SequenceMemory | None) -> bool:
+        """Whether this sequence was refused, and would be again with the same tokens."""
         memory, gap = self.memory, self.hit.gap
         return (
             self.supply == memory.supply
             and self.sequence is sequence
-            and self.num_tokens == num_tokens
             and (self.losses is None or self.losses == memory.num_losses)
             and (gap is None or gap not in memory.block_index.oldest)
         )

@@ -29,8 +29,9 @@ class StepSums:
             self.stranded_byte_steps += num_steps * stranded_bytes(pools)
             self.pool_byte_steps += num_steps * sum(pool.spec.usable_bytes for pool in pools)
         used, slots = memory.states.slots()
-        self.used_slot_steps += used * num_steps
-        self.slab_slot_steps += slots * num_steps
+        if slots:
+            self.used_slot_steps += used * num_steps
+            self.slab_slot_steps += slots * num_steps
 
     def counters(self) -> dict[str, int]:
         """The sums that this organization has; an absent one is not a measured zero."""

@@ -360,11 +360,11 @@ class SimScheduler:
         last = self.stretches[-1] if self.stretches else None
         if (
             last is not None
-            and last.end_ns == self._now_ns
             and last.prefill_tokens == prefill_tokens
             and last.decode_tokens == decode_tokens
             and last.running == running
             and last.waiting == waiting
+            and last.end_ns == self._now_ns
         ):
             last.num_steps += num_steps
         else:
@@ -510,7 +510,7 @@ class SimScheduler:
 
     def _still_refused(self, head: SimRequest) -> bool:
         refused = self._refused
-        return refused is not None and refused.stands(head.memory, head.num_tokens)
+        return refused is not None and refused.stands(head.memory)
 
     # -- details -----------------------------------------------------------------------------
 

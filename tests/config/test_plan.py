@@ -271,6 +271,33 @@ def test_two_engines_never_share_a_ledger(q6: Plan) -> None:
     assert make_plan(launch, engine="vllm").contract != q6.contract
 
 
+# -- exact continuation ----------------------------------------------------------------------------
+
+
+def test_an_exact_launch_has_cells_and_a_contract_of_its_own(q6: Plan) -> None:
+    exact = planned("campaign=q6", "engine=sim", "engine.exact=true")
+    assert all(cell.config["exact"] for cell in exact.cells)
+    assert not {cell.cell_id for cell in exact.cells} & {cell.cell_id for cell in q6.cells}
+    assert exact.contract == q6.contract | {"exact": {"confirmation": True}}
+
+
+def test_cells_without_exact_keep_the_names_that_they_had_before_there_was_any(q6: Plan) -> None:
+    assert all("exact" not in cell.config for cell in q6.cells)
+    assert "exact" not in q6.contract
+
+
+def test_exact_blocks_differ_from_stock_ones_in_nothing_else() -> None:
+    plan = planned("campaign=exact_cost", "seeds=[42000]")
+    stock, exact = (
+        [cell for cell in plan.cells if cell.block == block] for block in ("stock", "exact")
+    )
+    assert len(stock) == len(exact) == 5 * 3 * 2
+    for one, other in zip(stock, exact, strict=True):
+        assert one.config | {"exact": True} == other.config
+        assert (one.axes, one.pair_id) == (other.axes, other.pair_id)
+    assert plan.contract["exact"] == {"stock": False, "exact": True}
+
+
 # -- separation ------------------------------------------------------------------------------------
 
 

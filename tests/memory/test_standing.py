@@ -61,7 +61,7 @@ class RefusalMachine(MemoryMachine):
         engine = self.engine
         for request, refusals in self.refused.values():
             if request not in self.waiting or not any(
-                refusal.stands(request.sequence, request.num_tokens) for refusal in refusals
+                refusal.stands(request.sequence) for refusal in refusals
             ):
                 continue
             assert self.running, "an empty engine takes the first request"
@@ -102,13 +102,13 @@ def test_a_refusal_ends_when_its_hit_is_lost(organization: str) -> None:
     new = toy_sequence(memory, "new", 24)
     refusal = leave_one_page_too_few(memory, new, 24)
     assert refusal.hit.tokens == 16
-    assert refusal.stands(new, 24)
+    assert refusal.stands(new)
 
     # Without a checkpoint to take out of the queue the same request fits.
     for states in cached_checkpoints(memory).values():
         reassign(memory.states.pool, states[0].pages[0])
 
-    assert not refusal.stands(new, 24)
+    assert not refusal.stands(new)
     assert not is_refused(memory, new, 24)
 
 
@@ -126,24 +126,23 @@ def test_a_refusal_ends_when_the_block_comes_that_a_deeper_checkpoint_waits_for(
     new = toy_sequence(memory, "new", 40)
     refusal = leave_one_page_too_few(memory, new, 40)
     assert (refusal.hit.tokens, refusal.hit.gap) == (16, new.keys.attention[lost])
-    assert refusal.stands(new, 40)
+    assert refusal.stands(new)
 
     # The other request generates the tokens of the lost block, and holds its page.
     run_steps(memory, other, 24, start=23)
 
-    assert not refusal.stands(new, 40)
+    assert not refusal.stands(new)
     assert memory.lookup(new, 40).tokens == 32
     assert not is_refused(memory, new, 40)
 
 
-def test_a_refusal_stands_for_the_tokens_and_the_request_that_were_refused() -> None:
+def test_a_refusal_stands_for_the_request_that_was_refused() -> None:
     memory = toy_memory("s0", 20)
     first, second = toy_sequence(memory, 1, 24), toy_sequence(memory, 2, 24)
     refusal = leave_one_page_too_few(memory, first, 24)
-    assert refusal.stands(first, 24)
-    assert not refusal.stands(first, 25)
-    assert not refusal.stands(second, 24)
-    assert not refusal.stands(None, 24)
+    assert refusal.stands(first)
+    assert not refusal.stands(second)
+    assert not refusal.stands(None)
 
 
 @pytest.mark.parametrize("organization", ORGANIZATIONS)

@@ -75,6 +75,7 @@ def toy_cases(draw: st.DrawFn, *, max_shared: int = 28) -> ToyCase:
             "cap": draw(st.sampled_from([1, 2, 3, 8])),
             "token_budget": draw(st.sampled_from([14, 16, 24, 40])),
             "separate": draw(st.booleans()),
+            "exact": draw(st.booleans()),
             "stall_steps": 100,
         },
         requests=draw(toy_requests(max_shared=max_shared)),

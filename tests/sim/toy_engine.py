@@ -169,6 +169,7 @@ def play(
     separate: bool = False,
     stall_steps: int = 50,
     max_model_tokens: int = 100_000,
+    exact: bool = False,
     device: DeviceConfig = SLOW_STEPS,
 ) -> RunRecord:
     """Run to the end."""
@@ -184,6 +185,7 @@ def play(
         device=device,
         cap=cap,
         max_model_tokens=max_model_tokens,
+        exact=exact,
     )
 
 
