@@ -8,6 +8,10 @@ PIP := $(RUN) -m pip --disable-pip-version-check
 # PyTorch's own CPU wheels; asked only where the configured package sources lack the build.
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 
+# Tests run in a process for each core, but no more than this. Files stay whole, since their tests
+# share what is slow to make; an engine takes 2 GiB.
+WORKERS ?= -n auto --dist loadfile --maxprocesses
+
 UV ?= uv
 LOCK_FLAGS ?=
 TORCH_SOURCE ?= --torch-backend cpu
@@ -32,13 +36,16 @@ lint: $(VENV)/.dev  ## ruff and mypy
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
-test: lint test-light  ## lint, then every test that needs seconds and no vLLM
+# One after the other, also under make -j: the engine's tests put vLLM into the same environment.
+test: lint  ## lint, the tests without vLLM, then vLLM's CPU build and the tests of the engine
+	@$(MAKE) --no-print-directory test-light
+	@$(MAKE) --no-print-directory test-engine
 
 test-light: $(VENV)/.dev  ## every test that needs seconds and no vLLM
-	$(RUN) -m pytest -m "not slow and not engine and not gpu"
+	$(RUN) -m pytest $(WORKERS) 8 -m "not slow and not engine and not gpu"
 
 test-engine: $(VENV)/.cpu  ## real vLLM on this CPU: one schedule, equal bits, equal tokens
-	$(RUN) -m pytest -m engine tests/engine
+	$(RUN) -m pytest $(WORKERS) 2 -m engine tests/engine
 
 bench: $(VENV)/.dev  ## speed of the simulator and of the statistics
 	@set -e; for program in benchmarks/bench_*.py; do echo "== $$program"; $(RUN) $$program; done

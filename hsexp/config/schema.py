@@ -132,7 +132,7 @@ class S2Config(_Organization):
     checkpoint_grid: PositiveInt
     """Tokens between checkpoint boundaries."""
     slot_bytes: PositiveInt
-    """Bytes of one convolution slot; the convolution state must fit."""
+    """Bytes of one convolution slot; the convolution states of a checkpoint must fit."""
 
 
 class D0Config(_Organization):

@@ -25,6 +25,8 @@ from hsexp.memory.sequence import Hit
 
 _SAMPLES = "hsexp_samples"
 """Extra argument of a request that is one of several samples: how many they are."""
+MAX_HIT = "hsexp_max_hit"
+"""Extra argument of a request: of no more tokens may it read what others have computed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +88,7 @@ class Forks:
     def enter(self, request: Request, sequence: SequenceMemory) -> None:
         """The request joins the queue, for the first time or preempted."""
         num_tokens = request.num_tokens - 1
-        if num_tokens < 1 or not _is_plain(request):
+        if num_tokens < 1 or max_hit(request) < num_tokens or not _is_plain(request):
             return
         prefix = _Prefix(
             key=self._key(request, sequence, num_tokens),
@@ -106,9 +108,14 @@ class Forks:
         )
 
     def find(self, request: Request, sequence: SequenceMemory) -> Hit | None:
-        """The leaf at the end of its prefix."""
-        prefix = self._prefixes.get(request.request_id)
-        return None if prefix is None else self.memory.branching.find_leaf(sequence, prefix.key)
+        """The leaf at the end of its prefix, or else the deepest one within it."""
+        branching, prefix = self.memory.branching, self._prefixes.get(request.request_id)
+        leaf = None if prefix is None else branching.find_leaf(sequence, prefix.key)
+        if leaf is not None or not _is_plain(request):
+            return leaf
+        return branching.deepest_leaf(
+            sequence, request.all_token_ids, num_tokens=max_hit(request), salt=_salt(request)
+        )
 
     def stop(self, request: Request, computed: int) -> int | None:
         """Where its next chunk must end, because others wait for that."""
@@ -170,13 +177,12 @@ class Forks:
         return self._key(request, sequence, computed)
 
     def _key(self, request: Request, sequence: SequenceMemory, num_tokens: int) -> Hashable:
-        lora = request.lora_request
         return exact_prefix(
             sequence.keys,
             self.memory.block_size,
-            request.all_token_ids[:num_tokens],
-            # What vLLM joins to the hash of a block beside its tokens.
-            salt=(request.cache_salt, None if lora is None else lora.lora_name),
+            request.all_token_ids,
+            num_tokens=num_tokens,
+            salt=_salt(request),
         )
 
 
@@ -185,6 +191,30 @@ def announce_samples(params: Any) -> None:
     may start with the first before it knows of a second."""
     if getattr(params, "n", 1) > 1:
         params.extra_args = (params.extra_args or {}) | {_SAMPLES: params.n}
+
+
+def check_max_hit(params: Any) -> None:
+    """
+    Raises:
+        ValueError: the extra argument is no number of tokens.
+    """
+    limit = (getattr(params, "extra_args", None) or {}).get(MAX_HIT, 0)
+    if type(limit) is not int or limit < 0:
+        raise ValueError(f"{MAX_HIT} must be a number of tokens, got {limit!r}")
+
+
+def max_hit(request: Request) -> int:
+    """Tokens of which the request may read what others have computed: it always computes its last,
+    and all those whose logits it is asked for."""
+    params = request.sampling_params
+    limit = None if params is None else (params.extra_args or {}).get(MAX_HIT)
+    return request.num_tokens - 1 if limit is None else min(limit, request.num_tokens - 1)
+
+
+def _salt(request: Request) -> Hashable:
+    """What vLLM joins to the hash of a block beside its tokens."""
+    lora = request.lora_request
+    return request.cache_salt, None if lora is None else lora.lora_name
 
 
 def _is_plain(request: Request) -> bool:

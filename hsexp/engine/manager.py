@@ -14,7 +14,7 @@ from vllm.v1.core.kv_cache_manager import KVCacheBlocks
 from vllm.v1.metrics.stats import PrefixCacheStats
 from vllm.v1.request import Request
 
-from hsexp.engine.forks import Forks, ForkWork, TableChange
+from hsexp.engine.forks import Forks, ForkWork, TableChange, max_hit
 from hsexp.engine.keys import prefix_keys
 from hsexp.memory import HybridMemory, MemoryFault, SequenceMemory
 from hsexp.memory.checkpoint import Checkpoint
@@ -285,9 +285,14 @@ class HybridCacheManager:
             self.forks.leave(request.request_id)
 
     def _find(self, request: Request, sequence: SequenceMemory) -> Hit:
-        """A leaf at the end of the request's prefix, or the deepest boundary."""
-        leaf = None if self.forks is None else self.forks.find(request, sequence)
-        return self.memory.lookup(sequence, request.num_tokens) if leaf is None else leaf
+        """The deeper one of a leaf and a boundary; of two equally deep ones there is no leaf."""
+        leaf, limit = None, max_hit(request)
+        if self.forks is not None:
+            leaf = self.forks.find(request, sequence)
+        if leaf is not None and leaf.tokens == limit:
+            return leaf
+        boundary = self.memory.lookup(sequence, limit + 1)
+        return boundary if leaf is None or leaf.tokens < boundary.tokens else leaf
 
     def _admit(
         self, request: Request, num_new_tokens: int, *, nothing_runs: bool

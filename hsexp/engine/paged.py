@@ -1,15 +1,19 @@
-"""Where paged states lie (S1, S2): member pages and convolution line of every composite.
+"""Where paged states lie: member pages and convolution line of every composite.
 
     composite id -> [ member page 0 | member page 1 | ... ]   and   convolution line
     state buffer    ssm_pages  [pages, heads of a page, head_dim, d_state]
                     conv_lines [lines, conv_width - 1, channels]
+
+States are paged in S1 and S2, and in every organization where an attention layer has several
+recurrent layers: then an id names the composites of all of them, and each layer has its own part of
+the table. Page ids are the same in the buffers of all attention layers.
 
 The scheduler sends rows of the table for states that are first used in a step. A step reads the
 state that its request had before (source) and writes the one that it has now (target), which are
 the same except at a boundary; the kernels find both through the table.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +22,11 @@ from vllm.config.mamba import MambaBackendEnum
 from vllm.utils.torch_utils import async_tensor_h2d
 
 from hsexp.config.base import ConfigError
-from hsexp.engine.kernels.ops import ops_for
+from hsexp.engine.kernels.ops import PagedOps, ops_for
 from hsexp.engine.manager import NULL_ID, NewComposite
 from hsexp.engine.settings import EngineSettings
 from hsexp.geometry import StateGeometry
 from hsexp.memory.checkpoint import NO_LINE
-from hsexp.memory.organizations import S1, S2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,75 +35,100 @@ class PagedLayout:
 
     num_pages: int
     page_bytes: int
+    num_composites: int
+    """Recurrent layers of an attention layer; their states have the same id."""
     num_members: int
+    """Pages of one composite's SSM state."""
     heads_per_member: int
     head_dim: int
     d_state: int
     conv_rows: int
     conv_channels: int
+    conv_offset_bytes: int
+    """Before the first composite's convolution state in its line."""
+    conv_step_bytes: int
+    """From one composite's to the next; 0 where each has its own line."""
     line_bytes: int
     """Stride between convolution lines."""
     lines_per_page: int
 
     @classmethod
     def of(cls, settings: EngineSettings) -> "PagedLayout | None":
-        """The layout, or None where states are contiguous (S0, D0).
+        """The layout, or None where vLLM's own tables find the states: one page a state.
 
         Raises:
-            ConfigError: members would not end on head boundaries.
+            ConfigError: as `require_members`.
         """
-        organization, model = settings.layout, settings.model
-        if not isinstance(organization, S1):
+        places, model = settings.layout.places, settings.model
+        if places.is_contiguous and model.composites_per_checkpoint == 1:
             return None
         require_members(settings)
-        page_bytes = organization.page_bytes
-        head_bytes = model.ssm_head_dim * model.d_state * model.ssm_element_bytes
-        lines = organization.num_slots if isinstance(organization, S2) else 1
+        pool = settings.plan.pools[-1]
         return cls(
-            num_pages=settings.plan.pools[0].num_pages,
-            page_bytes=page_bytes,
-            num_members=organization.num_members,
-            heads_per_member=page_bytes // head_bytes,
+            num_pages=pool.num_pages,
+            page_bytes=pool.page_bytes,
+            num_composites=model.composites_per_checkpoint,
+            num_members=places.num_members,
+            heads_per_member=model.ssm_heads // places.num_members,
             head_dim=model.ssm_head_dim,
             d_state=model.d_state,
             conv_rows=model.conv_width - 1,
             conv_channels=model.conv_channels,
-            line_bytes=page_bytes // lines,
-            lines_per_page=lines,
+            conv_offset_bytes=places.conv_offset_bytes,
+            conv_step_bytes=places.conv_step_bytes,
+            line_bytes=pool.page_bytes // places.lines_per_page,
+            lines_per_page=places.lines_per_page,
         )
 
     def views(
-        self, pages: torch.Tensor, conv_dtype: torch.dtype, ssm_dtype: torch.dtype
+        self,
+        pages: torch.Tensor,
+        conv_dtype: torch.dtype,
+        ssm_dtype: torch.dtype,
+        *,
+        composite: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(conv_lines, ssm_pages) over a layer's raw pages [num_pages, page_bytes] int8."""
+        """(conv_lines, ssm_pages) over a layer's raw pages [num_pages, page_bytes] int8.
+
+        Args:
+            composite: which of its attention layer's recurrent layers it is.
+        """
         flat = pages.reshape(-1)
-        conv = flat.view(conv_dtype)
-        conv_stride = self.line_bytes // conv.element_size()
+        first = self.conv_offset_bytes + composite * self.conv_step_bytes
+        conv, ssm = flat[first:].view(conv_dtype), flat.view(ssm_dtype)
         conv_lines = conv.as_strided(
             (self.num_pages * self.lines_per_page, self.conv_rows, self.conv_channels),
-            (conv_stride, self.conv_channels, 1),
+            (self.line_bytes // conv.element_size(), self.conv_channels, 1),
         )
-        ssm_pages = flat.view(ssm_dtype).view(
-            self.num_pages, self.heads_per_member, self.head_dim, self.d_state
+        head = self.head_dim * self.d_state
+        ssm_pages = ssm.as_strided(
+            (self.num_pages, self.heads_per_member, self.head_dim, self.d_state),
+            (self.page_bytes // ssm.element_size(), head, self.d_state, 1),
         )
         return conv_lines, ssm_pages
 
 
 def require_members(settings: EngineSettings) -> None:
-    """States that are kept in pages must divide into whole heads a page.
+    """States that are kept in pages must divide into whole heads a page, and a page into whole
+    lines: kernels step from line to line through all pages.
 
     Raises:
         ConfigError: the sizes do not; names them.
     """
-    organization, model = settings.layout, settings.model
-    if not isinstance(organization, S1):
-        return
+    layout, model = settings.layout, settings.model
+    places, page_bytes = layout.places, layout.state_page_bytes
     head_bytes = model.ssm_head_dim * model.d_state * model.ssm_element_bytes
-    page_bytes = organization.page_bytes
-    if StateGeometry.of(model).ssm_bytes % page_bytes or page_bytes % head_bytes:
+    ssm_bytes = StateGeometry.of(model).ssm_bytes
+    if not places.is_contiguous and (ssm_bytes % page_bytes or page_bytes % head_bytes):
         raise ConfigError(
             f"{model.name}: an SSM state of {model.ssm_heads} heads of {head_bytes} bytes does "
             f"not divide into head-aligned members of {page_bytes} bytes"
+        )
+    element_bytes = max(model.dtype_bytes, model.ssm_element_bytes)
+    if page_bytes % (places.lines_per_page * element_bytes):
+        raise ConfigError(
+            f"{model.name}: a page of {page_bytes} bytes does not divide into "
+            f"{places.lines_per_page} convolution lines of whole elements"
         )
 
 

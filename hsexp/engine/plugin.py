@@ -109,11 +109,12 @@ def _patch_front_end() -> None:
 
 def _announced(stock: Callable[..., Any]) -> Callable[..., Any]:
     def process_inputs(self: Any, *args: Any, **kwargs: Any) -> Any:
-        from hsexp.engine.forks import announce_samples
+        from hsexp.engine.forks import announce_samples, check_max_hit
         from hsexp.engine.settings import KEY
 
         request = stock(self, *args, **kwargs)
         if KEY in (self.vllm_config.additional_config or {}):
+            check_max_hit(request.params)
             announce_samples(request.params)
         return request
 

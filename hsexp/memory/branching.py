@@ -49,17 +49,24 @@ class Sharer:
 
 
 def exact_prefix(
-    keys: PrefixKeys, block_size: int, tokens: Sequence[int], *, salt: Hashable = None
+    keys: PrefixKeys,
+    block_size: int,
+    tokens: Sequence[int],
+    *,
+    num_tokens: int | None = None,
+    salt: Hashable = None,
 ) -> Hashable:
     """The key of a leaf after exactly these tokens: the hash of their full blocks, and the rest.
 
     Args:
         keys: of the sequence; its attention keys reach over the full blocks of `tokens`.
+        num_tokens: how many of the tokens; None takes all.
         salt: the cache salt, which the key of a full block already contains.
     """
-    num_full = len(tokens) // block_size
+    end = len(tokens) if num_tokens is None else num_tokens
+    num_full = end // block_size
     above = keys.attention[num_full - 1] if num_full else ("salt", salt)
-    return (above, tuple(tokens[num_full * block_size :]))
+    return (above, tuple(tokens[num_full * block_size : end]))
 
 
 class Branching:
@@ -357,6 +364,30 @@ class Branching:
             checkpoint=state,
             ready=state.published_step < memory.step and memory.are_computed(pages),
         )
+
+    def deepest_leaf(
+        self,
+        sequence: SequenceMemory,
+        tokens: Sequence[int],
+        *,
+        num_tokens: int,
+        salt: Hashable = None,
+    ) -> Hit | None:
+        """The deepest kept restart point within the first `num_tokens` tokens; None without any.
+
+        Args:
+            tokens: of the sequence; its attention keys reach over the full blocks of `num_tokens`.
+            salt: as in `exact_prefix`.
+        """
+        found, size = None, self.memory.block_size
+        for leaf in self.leaves:
+            state = self.memory.checkpoint_index.oldest.get(leaf)
+            if state is None or not (found.tokens if found else 0) < state.tokens <= num_tokens:
+                continue
+            key = exact_prefix(sequence.keys, size, tokens, num_tokens=state.tokens, salt=salt)
+            if leaf.key == key:
+                found = self.find_leaf(sequence, key) or found
+        return found
 
     def _forget_leaf_of(self, key: Hashable) -> None:
         if isinstance(key, LeafKey):

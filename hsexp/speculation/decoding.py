@@ -50,11 +50,18 @@ class SpeculativeDecoder:
         for _ in range(num_drafts):
             draft_distributions.append(self.drafter.distribution([*known, *drafts]))
             drafts.append(sample(draft_distributions[-1], self.rng))
-        target_distributions = [
-            self.target.distribution([*known, *drafts[:place]]) for place in range(num_drafts + 1)
-        ]
-        verdict = verify(drafts, draft_distributions, target_distributions, self.rng)
+        verdict = verify(
+            drafts, draft_distributions, self.target_distributions(known, drafts), self.rng
+        )
         return Pass(drafts=tuple(drafts), num_accepted=verdict.num_accepted, token=verdict.token)
+
+    def target_distributions(
+        self, known: Sequence[int], drafts: Sequence[int]
+    ) -> list[Probabilities]:
+        """Of the token after `known`, and after each draft behind it: one more than drafts."""
+        return [
+            self.target.distribution([*known, *drafts[:place]]) for place in range(len(drafts) + 1)
+        ]
 
     def generate(self, prompt: Sequence[int], num_tokens: int, *, num_drafts: int) -> list[int]:
         """`num_tokens` tokens after the prompt; no pass drafts more than can still be used."""

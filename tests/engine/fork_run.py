@@ -88,7 +88,8 @@ class EngineRun:
         assert self.llm.llm_engine.reset_prefix_cache()
         self.schedule.clear()
         copies, preemptions = dict(self.num_copies), self.memory.counters.preemptions
-        outputs = self.samples(task) if "n" in task else self.beams(task)
+        kinds = {"n": self.samples, "width": self.beams, "num_drafts": self.speculation}
+        outputs = next(kind for field, kind in kinds.items() if field in task)(task)
         return {
             "outputs": outputs,
             "schedule": list(self.schedule),
@@ -160,10 +161,57 @@ class EngineRun:
             for one, prompt in zip(found, task["prompts"], strict=True)
         ]
 
+    def speculation(self, task: dict[str, Any]) -> Any:
+        """Passes behind a prompt, with a drafter that knows most of the greedy output."""
+        import numpy as np
+        from small_models import VOCABULARY
+
+        from hsexp.engine.speculation import EngineDecoder, EngineTarget
+        from hsexp.speculation.decoding import SpeculativeDecoder
+
+        target = EngineTarget(
+            self.llm.llm_engine, vocabulary=VOCABULARY, temperature=task["temperature"]
+        )
+        plain = {"prompts": [task["prompt"]], "n": 1, "max_tokens": task["num_tokens"]}
+        greedy = self.samples(plain | {"sampling": {"temperature": 0}})[0][0]["tokens"]
+        assert self.llm.llm_engine.reset_prefix_cache()
+        planned = [token + (place in task["wrong"]) for place, token in enumerate(greedy)]
+        drafter = PlannedDrafter(len(task["prompt"]), planned, task["certainty"])
+        forks = self.scheduler.kv_cache_manager.forks is not None
+        kind = EngineDecoder if forks else SpeculativeDecoder
+        decoder = kind(target, drafter, np.random.default_rng(task["seed"]))
+        output: list[int] = []
+        passes = []
+        while len(output) < task["num_tokens"]:
+            before = target.num_steps
+            left = task["num_tokens"] - len(output)
+            made = decoder.run_pass([*task["prompt"], *output], min(task["num_drafts"], left - 1))
+            output += made.tokens
+            passes.append([made.num_accepted, len(made.drafts), target.num_steps - before])
+        return {"greedy": greedy, "tokens": output, "passes": passes}
+
     def close(self) -> None:
         self.llm.llm_engine.engine_core.shutdown()
         del self.llm
         gc.collect()
+
+
+class PlannedDrafter:
+    """Says what is planned for a place with some certainty, and else any token."""
+
+    def __init__(self, prompt_length: int, planned: list[int], certainty: float) -> None:
+        self.prompt_length = prompt_length
+        self.planned = planned
+        self.certainty = certainty
+
+    def distribution(self, tokens: Any) -> Any:
+        import numpy as np
+        from small_models import VOCABULARY
+
+        token = self.planned[len(tokens) - self.prompt_length] % VOCABULARY
+        probabilities = np.full(VOCABULARY, (1.0 - self.certainty) / VOCABULARY)
+        probabilities[token] += self.certainty
+        return probabilities
 
 
 def build_llm(job: dict[str, Any], settings_data: dict[str, Any]) -> Any:
@@ -178,6 +226,7 @@ def build_llm(job: dict[str, Any], settings_data: dict[str, Any]) -> Any:
         max_model_len=256,
         max_num_seqs=settings.admission.cap,
         max_num_batched_tokens=256,
+        max_logprobs=512,
         enforce_eager=True,
         enable_prefix_caching=True,
         mamba_cache_mode="align",

@@ -1,4 +1,4 @@
-"""Samples and beams by forking in real vLLM, against caches that share nothing."""
+"""Samples, beams and drafts by forking in real vLLM, against caches that share nothing."""
 
 import json
 import random
@@ -12,10 +12,10 @@ from engine_process import settings
 from small_models import VOCABULARY, save_model, save_tokenizer, tiny
 from vllm.entrypoints.generate.beam_search.utils import get_beam_search_score
 
+from hsexp.engine.settings import EngineSettings
+
 RUN = Path(__file__).parent / "fork_run.py"
 ORGANIZATIONS = ("s0", "s1", "s2", "d0")
-BLOCK = {"s0": 32, "s1": 32, "s2": 32, "d0": 16}
-GRID = 32
 
 RNG = random.Random(2)
 PROMPTS = [[RNG.randrange(3, VOCABULARY) for _ in range(length)] for length in (77, 45)]
@@ -30,10 +30,24 @@ TASKS: dict[str, dict[str, Any]] = {
     "many": {"prompts": MANY, "n": 3, "max_tokens": 30, "sampling": GREEDY},
 } | {f"beams{width}": {"prompts": PROMPTS, "width": width, "max_tokens": 14} for width in (2, 3, 4)}
 BEAMS = ("beams2", "beams3", "beams4")
+NUM_DRAFTS = 4
+WRONG = (0, 2, 5, 9, 15, 16, 20, 22, 23, 29, 35)
+"""Places at which the drafter is wrong: passes accept none to all of their four drafts."""
+DRAFTS = {"prompt": PROMPTS[0][:60], "num_tokens": 40, "num_drafts": NUM_DRAFTS, "seed": 5}
+TASKS |= {
+    "greedy": DRAFTS | {"temperature": 0.0, "certainty": 1.0, "wrong": WRONG},
+    "sampled": DRAFTS | {"temperature": 1.0, "certainty": 0.0, "wrong": ()},
+}
 ENDING = "ending"
 """Beams of which one ends early, under a length penalty."""
 EOS = 394
 """Fifth token of the best beam of the first prompt."""
+
+
+def sizes(organization: str) -> tuple[int, int]:
+    """Tokens of a block and of a checkpoint interval."""
+    layout = EngineSettings.parse(engine(organization, "shared")["settings"]).layout
+    return layout.block_size, layout.checkpoint_grid
 
 
 def engine(organization: str, forks: str, *tasks: str, num_pages: int = 600) -> dict[str, Any]:
@@ -55,9 +69,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
         | {"eos": EOS}
     }
     first = tuple(TASKS)[:3]
-    engines = {"separate": engine("s0", "separate", "samples", "seeds", "many", *BEAMS, ENDING)}
+    drafts = ("greedy", "sampled")
+    separate = ("samples", "seeds", "many", *BEAMS, ENDING, *drafts)
+    engines = {"separate": engine("s0", "separate", *separate)}
     for name in ORGANIZATIONS:
-        engines[name] = engine(name, "shared", *first, *BEAMS)
+        engines[name] = engine(name, "shared", *first, *BEAMS, *drafts)
         engines[f"{name} copied"] = engine(name, "copied", "samples", "beams3")
     engines["s2 ending"] = engine("s2", "shared", ENDING)
     for name, num_pages in (("s2", 32), ("d0", 30)):
@@ -160,8 +176,7 @@ def test_a_beam_computes_one_token_a_step_and_copies_what_the_rule_says(
     assert scheduled(result) == sum(map(len, PROMPTS)) + 2 * 13 * width
     prefixes = [len(prompt) + step for prompt in PROMPTS for step in range(13)]
     assert result["copies"] == [
-        width * sum(1 for prefix in prefixes if prefix % size)
-        for size in (BLOCK[organization], GRID)
+        width * sum(1 for prefix in prefixes if prefix % size) for size in sizes(organization)
     ]
     # Caches of their own: every beam computes everything before its next token again.
     again = sum(prefix + 1 for prefix in prefixes)
@@ -179,6 +194,49 @@ def test_cancelled_samples_leave_nothing_behind(
     cancelled = results[organization]["cancelled"]
     assert cancelled["outputs"] == [None, None]
     assert [len(step) for step in cancelled["schedule"]][-1] == 6  # in the middle of their decoding
+
+
+def expected_passes(prompt_length: int, num_tokens: int, grid: int) -> list[list[int]]:
+    """[accepted, drafted, steps] of greedy passes: a draft is kept until the drafter is wrong.
+
+    A step ends on the grid, so that drafts which lie across a boundary take two.
+    """
+    passes: list[list[int]] = []
+    place, leaf = 0, prompt_length - 1
+    prefill = 1 + (leaf > grid)  # to the last boundary, and to the last token of the prompt
+    while place < num_tokens:
+        known = prompt_length + place
+        drafted = min(NUM_DRAFTS, num_tokens - place - 1)
+        drafts = range(place, place + drafted)
+        accepted = next((i for i, draft in enumerate(drafts) if draft in WRONG), drafted)
+        crosses = any(leaf < each < known + drafted for each in range(0, 200, grid))
+        passes.append([accepted, drafted, prefill * (not passes) + 1 + crosses])
+        leaf = known + drafted if accepted == drafted else known
+        place += accepted + 1
+    return passes
+
+
+@pytest.mark.parametrize("organization", ORGANIZATIONS)
+def test_greedy_drafts_give_the_greedy_tokens_a_pass_a_step(
+    organization: str, results: dict[str, dict[str, Any]]
+) -> None:
+    found = results[organization]["greedy"]["outputs"]
+    assert found["tokens"] == results["separate"]["greedy"]["outputs"]["greedy"]
+    assert found["passes"] == expected_passes(60, 40, sizes(organization)[1])
+    assert {accepted for accepted, _, _ in found["passes"]} == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("organization", ORGANIZATIONS)
+def test_sampled_drafts_meet_the_fate_that_a_target_without_rollback_gives_them(
+    organization: str, results: dict[str, dict[str, Any]]
+) -> None:
+    # The reference asks for every distribution by itself, from the first token on; the random
+    # numbers are the same.
+    ours, theirs = (results[name]["sampled"]["outputs"] for name in (organization, "separate"))
+    assert ours["tokens"] == theirs["tokens"]
+    assert [each[:2] for each in ours["passes"]] == [each[:2] for each in theirs["passes"]]
+    assert ours["tokens"] != ours["greedy"]
+    assert len({accepted for accepted, _, _ in ours["passes"]}) > 2
 
 
 @pytest.mark.parametrize("organization", ["s2", "d0"])

@@ -9,13 +9,13 @@ from hsexp.config.schema import (
     S2Config,
 )
 from hsexp.geometry import StateGeometry
-from hsexp.memory.organizations.base import Organization, PoolPlan, StateMix
+from hsexp.memory.organizations.base import Organization, PoolPlan, StateMix, StatePlaces
 from hsexp.memory.organizations.d0 import D0
 from hsexp.memory.organizations.s0 import S0
 from hsexp.memory.organizations.s1 import S1
 from hsexp.memory.organizations.s2 import S2
 
-__all__ = ["D0", "S0", "S1", "S2", "Organization", "PoolPlan", "StateMix", "create"]
+__all__ = ["D0", "S0", "S1", "S2", "Organization", "PoolPlan", "StateMix", "StatePlaces", "create"]
 
 
 def create(config: OrganizationConfig, model: ModelConfig) -> Organization:

@@ -1,7 +1,8 @@
 """An organization: how attention KV, recurrent and convolution state are laid out in a budget.
 
-A subclass says three things: how a budget becomes pools (`plan`), where states live (`build`), and
-what a set of state objects costs (`mix_bytes`). Everything else is the same code for all.
+A subclass says three things: how a budget becomes pools (`plan`), where states live
+(`build_states`, `places`), and what a set of state objects costs (`mix_bytes`). Everything else is
+the same code for all.
 """
 
 from abc import ABC, abstractmethod
@@ -39,6 +40,32 @@ class StateMix:
     """Allocated slabs; None packs ideally."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class StatePlaces:
+    """Where an engine finds the composites of a checkpoint in its pages and in its line.
+
+        pages   [ SSM pages of composite 0 | ... of composite c - 1 ]  then, where convolution
+                states have pages of their own, one for each composite
+
+    A page's content begins at its first byte.
+    """
+
+    num_members: int
+    """Pages of one composite's SSM state."""
+    conv_offset_bytes: int
+    """Where a convolution state begins in its page or line."""
+    conv_step_bytes: int
+    """From one composite's convolution state to the next in a line that all share; 0 where each
+    has a page, one of the checkpoint's last."""
+    lines_per_page: int
+    """Convolution lines of a page; 1 where a line is a page."""
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether a composite is one page, as vLLM's own states are."""
+        return self.conv_offset_bytes > 0
+
+
 class Organization(ABC):
     """Sizes and pools of one organization for one model geometry."""
 
@@ -70,6 +97,16 @@ class Organization(ABC):
     @abstractmethod
     def build_states(self, pools: Sequence[PagePool]) -> StateStore:
         """The store of recurrent and convolution states over the planned pools."""
+
+    @property
+    def places(self) -> StatePlaces:
+        """Where states lie. Here a composite is a page: SSM state, convolution state."""
+        return StatePlaces(
+            num_members=1,
+            conv_offset_bytes=self.geometry.ssm_bytes,
+            conv_step_bytes=0,
+            lines_per_page=1,
+        )
 
     @abstractmethod
     def mix_bytes(self, mix: StateMix) -> int:

@@ -9,7 +9,13 @@ from typing import ClassVar
 from hsexp.config.schema import S1Config, S2Config
 from hsexp.geometry import StateGeometry
 from hsexp.memory.checkpoint import PagedStateStore, StateStore
-from hsexp.memory.organizations.base import Organization, PoolPlan, StateMix, nearest_pages
+from hsexp.memory.organizations.base import (
+    Organization,
+    PoolPlan,
+    StateMix,
+    StatePlaces,
+    nearest_pages,
+)
 from hsexp.memory.pool import PagePool, PoolSpec
 
 
@@ -40,6 +46,16 @@ class S1(Organization):
             pools[0],
             self.config.release_order,
             pages_per_state=self.num_members + self.geometry.composites,
+        )
+
+    @property
+    def places(self) -> StatePlaces:
+        """SSM states in pages of their own, a convolution state at the start of another page."""
+        return StatePlaces(
+            num_members=self.num_members // self.geometry.composites,
+            conv_offset_bytes=0,
+            conv_step_bytes=0,
+            lines_per_page=1,
         )
 
     def mix_bytes(self, mix: StateMix) -> int:

@@ -2,14 +2,18 @@
 
 page  [ KV of a block ]   or   [ SSM 0 ] [ SSM 1 ] [ SSM 2 ]   and a slot of
 slab  [ conv | conv | conv | ... ]
+
+With several recurrent layers for each attention layer a checkpoint's slot holds all of their
+convolution states, one behind the other.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from hsexp.config.schema import S2Config
 from hsexp.geometry import StateGeometry
-from hsexp.memory.organizations.base import StateMix
+from hsexp.memory.organizations.base import StateMix, StatePlaces
 from hsexp.memory.organizations.s1 import S1
 from hsexp.memory.pool import PagePool
 from hsexp.memory.slab import SlabStateStore
@@ -20,17 +24,29 @@ class S2(S1):
 
     def __init__(self, config: S2Config, geometry: StateGeometry) -> None:
         super().__init__(config, geometry)
-        if geometry.composites != 1:
-            raise ValueError(
-                f"s2 packs one convolution state a checkpoint, and this model has "
-                f"{geometry.composites} recurrent layers for each attention layer"
-            )
-        if not geometry.conv_bytes <= config.slot_bytes <= self.page_bytes:
-            raise ValueError(
-                f"slot_bytes {config.slot_bytes} must hold a convolution state of "
-                f"{geometry.conv_bytes} bytes and fit a page of {self.page_bytes}"
-            )
+        self._require_slots()
         self.num_slots = self.page_bytes // config.slot_bytes
+
+    def _require_slots(self) -> None:
+        """A slot holds the convolution states of a checkpoint, one of each composite."""
+        num_states, page_bytes = self.geometry.composites, self.page_bytes
+        needed = num_states * self.geometry.conv_bytes
+        states = f"a convolution state of {needed} bytes"
+        if num_states > 1:
+            each = self.geometry.conv_bytes
+            states = f"{num_states} convolution states of {each} bytes, {needed} in all,"
+        if needed > page_bytes:
+            raise ValueError(
+                f"block_size {self.block_size} makes pages of {page_bytes} bytes, "
+                f"too small for {states.rstrip(',')}"
+            )
+        if not needed <= self.config.slot_bytes <= page_bytes:
+            fitting = range(page_bytes // needed, 0, -1)
+            most = next(count for count in fitting if page_bytes % count == 0)
+            raise ValueError(
+                f"slot_bytes {self.config.slot_bytes} must hold {states} and "
+                f"fit a page of {page_bytes}; {page_bytes // most} makes {most} slots a page"
+            )
 
     def build_states(self, pools: Sequence[PagePool]) -> SlabStateStore:
         return SlabStateStore(
@@ -38,6 +54,15 @@ class S2(S1):
             self.config.release_order,
             pages_per_state=self.num_members,
             num_slots=self.num_slots,
+        )
+
+    @property
+    def places(self) -> StatePlaces:
+        """As in S1, but the convolution states share a line, which is a slot."""
+        return replace(
+            super().places,
+            conv_step_bytes=self.geometry.conv_bytes,
+            lines_per_page=self.num_slots,
         )
 
     def min_slabs(self, mix: StateMix) -> int:
