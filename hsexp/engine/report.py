@@ -191,6 +191,13 @@ def make_report(scheduler: Any) -> None:
         vllm=VLLM_VERSION,
     )
     logger.info("hsexp organization %s is active:\n%s", settings.organization.name, report)
+    if report.max_model_len - 1 <= report.checkpoint_grid:
+        logger.warning(
+            "max_model_len %d: no prompt reaches beyond the first checkpoint (%d tokens), so none "
+            "will ever be answered from the cache",
+            report.max_model_len,
+            report.checkpoint_grid,
+        )
     keep_report(config, 0, report)
 
 

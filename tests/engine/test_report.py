@@ -1,5 +1,6 @@
 """The report of an engine core: complete on its way to a front end, and false about nothing."""
 
+import logging
 from pathlib import Path
 
 import msgspec
@@ -73,6 +74,22 @@ def test_a_scheduler_reports_what_it_and_its_workers_run(tmp_path: Path) -> None
         "state_bytes": str(PLANNED_BYTES),
     }
     assert {name: labels[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(("max_model_len", "warned"), [(513, True), (514, False)])
+def test_an_engine_that_can_never_reuse_a_prefix_says_so(
+    max_model_len: int,
+    warned: bool,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A hit ends on the grid of 512, below the last token of a prompt, and a token is generated.
+    monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
+    config = vllm_config(CHOSEN, tmp_path, max_model_len=max_model_len)
+    keep_workers(config, [WORKER, WORKER])
+    build_scheduler(CHOSEN, config)
+    assert ("none will ever be answered from the cache" in caplog.text) is warned
 
 
 def test_a_front_end_receives_the_report_unchanged(tmp_path: Path) -> None:

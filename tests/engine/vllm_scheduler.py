@@ -69,7 +69,11 @@ def settings(
 
 
 def vllm_config(
-    chosen: EngineSettings, folder: Path, *, token_budget: int = TOKEN_BUDGET
+    chosen: EngineSettings,
+    folder: Path,
+    *,
+    token_budget: int = TOKEN_BUDGET,
+    max_model_len: int = MAX_MODEL_TOKENS,
 ) -> VllmConfig:
     """vLLM's configuration for a Falcon-H1 of one tiny layer stack; no weights are loaded."""
     model = chosen.model
@@ -107,13 +111,13 @@ def vllm_config(
             tokenizer=str(folder),
             skip_tokenizer_init=True,
             dtype="bfloat16",
-            max_model_len=MAX_MODEL_TOKENS,
+            max_model_len=max_model_len,
         ),
         cache_config=cache,
         scheduler_config=SchedulerConfig(
             max_num_seqs=chosen.admission.cap,
             max_num_batched_tokens=token_budget,
-            max_model_len=MAX_MODEL_TOKENS,
+            max_model_len=max_model_len,
             enable_chunked_prefill=True,
             is_encoder_decoder=False,
             async_scheduling=False,
