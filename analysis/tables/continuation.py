@@ -304,10 +304,10 @@ def _read(ledgers: Ledgers) -> tuple[pd.DataFrame, Origin]:
         NoRunsError: there is no check.
     """
     frame = ledgers.frame(CAMPAIGN)
-    if ledgers.seeds is not None:
+    if ledgers.seeds is not None and not frame.empty:
         frame = frame[frame["seed"].isin(ledgers.seeds)]
     if frame.empty:
-        raise NoRunsError(f"campaign {CAMPAIGN}: no check was run")
+        raise NoRunsError(f"campaign {CAMPAIGN}: no check has a result")
     return frame, Origin(**{name: frame[name].iloc[0] for name in ORIGIN})
 
 

@@ -153,6 +153,12 @@ def test_a_check_that_failed_is_named_with_its_reason(tmp_path: Path) -> None:
     assert row(table.rows, exact=True, treatment="batch")["num_checks"] == 3
 
 
+def test_a_launch_in_which_every_check_failed_has_no_table(tmp_path: Path) -> None:
+    failed = ledgers(tmp_path, lambda axes: "broken")
+    with pytest.raises(NoRunsError, match="no check has a result"):
+        continuation.verdicts(Ledgers(failed.root, seeds=(0,)))
+
+
 def test_invariants_rest_on_exact_checks_alone(tmp_path: Path) -> None:
     rows = continuation.d1(ledgers(tmp_path, by_mode)).rows.set_index("invariant")
     reuse = rows.loc["Invalidate before reuse"]
@@ -181,7 +187,7 @@ def test_seeds_can_be_narrowed_and_none_is_no_table(tmp_path: Path) -> None:
     known = ledgers(tmp_path, by_mode)
     narrow = continuation.verdicts(Ledgers(known.root, seeds=(1,))).rows
     assert row(narrow, exact=True, treatment="hit")["num_checks"] == 2
-    with pytest.raises(NoRunsError, match="no check was run"):
+    with pytest.raises(NoRunsError, match="no check has a result"):
         continuation.verdicts(Ledgers(known.root, seeds=(7,)))
 
 
