@@ -21,6 +21,10 @@ python -m analysis calibrate source=paper
 
 Fits the step-time model to ledgers that were run with record_steps=true, and writes it as
 conf/device/NAME.yaml, for `python -m hsexp device=NAME`.
+
+python -m analysis beside measured=DIR simulated=DIR [out=DIR]
+
+Runs of a calibrated simulator beside the measured runs of the same requests.
 """
 
 import sys
@@ -37,6 +41,7 @@ from analysis.calibration.command import calibrate
 from analysis.command import parse, run
 from analysis.compare.command import compare
 from analysis.errors import NoInputsError
+from analysis.side_by_side import beside
 from analysis.tables import TABLES, derive, make
 from analysis.tables.table import Table, write
 
@@ -62,6 +67,9 @@ def main(arguments: Sequence[str]) -> None:
             _print_and_write(tables, out, console)
             if device is not None:
                 console.print(f"device written: {device}", soft_wrap=True)
+        case "beside":
+            wide = Console(highlight=False, width=max(console.width, COMPARISON_WIDTH))
+            _print_and_write(*beside(arguments[1:]), wide)
         case _:
             _make_tables(arguments, console)
 

@@ -1,0 +1,267 @@
+"""`python -m analysis beside`: simulated runs beside the measured runs of the same requests.
+
+Two ledgers of different engines, which are never mixed: each side is averaged over seeds on its
+own, and only then compared, arm by arm.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pandas as pd
+
+from analysis.command import parse_pairs
+from analysis.errors import AnalysisError, NoRunsError
+from analysis.runs import Origin, spell
+from analysis.tables.table import Column, Table
+from hsexp.ledger import Ledger, LedgerError
+
+SIDES = ("measured", "simulated")
+
+AXES = (
+    "organization",
+    "budget",
+    "headroom",
+    "retention",
+    "isolation",
+    "rate_per_s",
+    "sharing",
+    "cap",
+)
+"""What tells the arms of a serving campaign apart, beside the seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantity:
+    """A metric that both sides have, and how near they should be."""
+
+    name: str
+    heading: str
+    limit_pct: float | None = None
+    """Largest relative difference of an arm's means; None where nothing is promised."""
+
+
+QUANTITIES = (
+    Quantity(name="prefill_tokens", heading="prefill tokens", limit_pct=5.0),
+    Quantity(name="decode_tokens", heading="decode tokens", limit_pct=5.0),
+    Quantity(name="adopted_tokens_mean", heading="adopted tokens a request", limit_pct=5.0),
+    Quantity(name="num_preemptions", heading="preemptions", limit_pct=5.0),
+    Quantity(name="refusals", heading="refused admissions, by try", limit_pct=5.0),
+    Quantity(name="published_checkpoints", heading="published checkpoints", limit_pct=5.0),
+    Quantity(name="lost_checkpoints", heading="lost checkpoints", limit_pct=5.0),
+    Quantity(name="lost_blocks", heading="lost blocks", limit_pct=5.0),
+    Quantity(name="retained_checkpoints", heading="retained checkpoints", limit_pct=5.0),
+    Quantity(name="num_steps", heading="steps", limit_pct=5.0),
+    Quantity(name="h_per_k_mean", heading="tokens a step", limit_pct=5.0),
+    Quantity(name="stranded_fraction", heading="stranded fraction", limit_pct=5.0),
+    Quantity(name="slab_occupancy", heading="slab occupancy", limit_pct=5.0),
+    Quantity(name="running_mean", heading="running, as polled", limit_pct=5.0),
+    Quantity(name="waiting_mean", heading="waiting, as polled", limit_pct=5.0),
+    Quantity(name="throughput_tok_per_s", heading="throughput, tokens/s", limit_pct=10.0),
+    Quantity(name="e2e_p50_s", heading="E2E p50, s"),
+    Quantity(name="e2e_p99_s", heading="E2E p99, s"),
+    Quantity(name="ttft_p50_s", heading="TTFT p50, s"),
+    Quantity(name="ttft_p99_s", heading="TTFT p99, s"),
+)
+
+
+def beside(arguments: Sequence[str]) -> tuple[list[Table], Path]:
+    """The tables, and the folder that they are written to: beside the measured ledger's own.
+
+    Raises:
+        AnalysisError: an argument is refused, a ledger cannot be read, or the two have no cell of
+            the same requests in common.
+    """
+    given = parse_pairs(arguments, keys=(*SIDES, "out"))
+    for side in SIDES:
+        if side not in given:
+            raise AnalysisError(f"{side}= is required: the folder of a ledger")
+    frames = {side: _read(Path(given[side]), side) for side in SIDES}
+    tables = compare(frames["measured"], frames["simulated"])
+    return tables, Path(given.get("out", Path(given["measured"]) / "analysis"))
+
+
+def compare(measured: pd.DataFrame, simulated: pd.DataFrame) -> list[Table]:
+    """One row an arm, and one a quantity.
+
+    Args:
+        measured, simulated: adopted attempts (`Ledger.frame`), each of one origin.
+
+    Raises:
+        NoRunsError: no cell is in both.
+        AnalysisError: the same cell served other requests.
+    """
+    axes = [axis for axis in AXES if axis in measured and axis in simulated]
+    keys = [*axes, "seed"]
+    both = measured[[*keys, "workload_digest"]].merge(
+        simulated[[*keys, "workload_digest"]], on=keys, suffixes=("", "_simulated")
+    )
+    if both.empty:
+        raise NoRunsError("the two ledgers have no cell in common")
+    other = both[both["workload_digest"] != both["workload_digest_simulated"]]
+    if not other.empty:
+        cell = _words(_records(other)[0], keys)
+        raise AnalysisError(f"{cell}: the two sides served other requests")
+    common = [frame.merge(both[keys], on=keys) for frame in (measured, simulated)]
+    origin = Origin(data_kind=" beside ".join(map(_origin, (measured, simulated))))
+    seeds = spell(sorted(both["seed"].unique()))
+    lonely = {
+        side: len(frame) - len(both)
+        for side, frame in zip(SIDES, (measured, simulated), strict=True)
+    }
+    notes = tuple(
+        f"{count} {side} cells have no counterpart." for side, count in lonely.items() if count
+    )
+    rows = _differences(_means(common[0], axes), _means(common[1], axes), axes)
+    return [_arms_table(rows, seeds, origin, notes), _quantities_table(rows, seeds, origin)]
+
+
+def _read(path: Path, side: str) -> pd.DataFrame:
+    try:
+        frame = Ledger.read(path).frame()
+    except LedgerError as error:
+        raise AnalysisError(str(error)) from None
+    if frame.empty:
+        raise NoRunsError(f"{path}: no run was adopted")
+    kind = frame["data_kind"].iloc[0]
+    if kind != side:
+        raise AnalysisError(f"{side}={path}: its runs are {kind}")
+    return frame
+
+
+def _means(frame: pd.DataFrame, axes: list[str]) -> pd.DataFrame:
+    """Means over seeds by arm; of a metric that a seed lacks there is none."""
+    names = [quantity.name for quantity in QUANTITIES if quantity.name in frame]
+    values = frame[names].apply(pd.to_numeric, errors="coerce")
+    groups = values.groupby([frame[axis] for axis in axes], sort=True)
+    means: pd.DataFrame = groups.mean().where(groups.count().eq(groups.size(), axis=0))
+    return means
+
+
+def _differences(measured: pd.DataFrame, simulated: pd.DataFrame, axes: list[str]) -> pd.DataFrame:
+    """One row an arm and quantity: both means and 100 (simulated / measured - 1).
+
+    Equal values differ by nothing, zero included; from zero to something there is no ratio.
+    """
+    long = [
+        side.reset_index().melt(axes, var_name="quantity", value_name=name)
+        for name, side in zip(SIDES, (measured, simulated), strict=True)
+    ]
+    rows = long[0].merge(long[1], on=[*axes, "quantity"]).dropna(subset=list(SIDES))
+    difference = 100.0 * (rows["simulated"] - rows["measured"])
+    ratio = difference / rows["measured"].where(rows["measured"] != 0.0)
+    rows["difference_pct"] = ratio.where(difference != 0.0, 0.0)
+    return rows
+
+
+def _arms_table(rows: pd.DataFrame, seeds: str, origin: Origin, notes: tuple[str, ...]) -> Table:
+    shown = ("throughput_tok_per_s", "prefill_tokens", "num_steps", "lost_checkpoints")
+    axes = [axis for axis in AXES if axis in rows]
+    wide = pd.concat(
+        [
+            # Not pivot_table, which leaves out a quantity without a single ratio.
+            rows.pivot(index=axes, columns="quantity", values=value).add_suffix(  # noqa: PD010
+                f"_{value}"
+            )
+            for value in (*SIDES, "difference_pct")
+        ],
+        axis="columns",
+    )
+    headings = {quantity.name: quantity.heading for quantity in QUANTITIES}
+    columns = [Column(heading=axis, templates=(f"{{{axis}}}",)) for axis in _varied(rows)]
+    for name in shown:
+        columns += [
+            Column(group=headings[name], heading=heading, templates=(f"{{{name}_{key}:{form}}}",))
+            for heading, key, form in (
+                ("measured", "measured", ",.0f"),
+                ("simulated", "simulated", ",.0f"),
+                ("%", "difference_pct", "+.1f"),
+            )
+        ]
+    return Table(
+        name="simulated-beside-measured",
+        title=f"Simulated beside measured runs of the same requests, seeds {seeds}",
+        rows=wide.reset_index(),
+        views=(tuple(columns),),
+        origin=origin,
+        notes=("Means over seeds; % is simulated over measured.", *notes),
+    )
+
+
+def _quantities_table(rows: pd.DataFrame, seeds: str, origin: Origin) -> Table:
+    axes = _varied(rows)
+    return Table(
+        name="simulated-beside-measured-summary",
+        title=f"How far simulated runs are from measured ones, seeds {seeds}",
+        rows=pd.DataFrame(
+            [
+                _summary(quantity, found, axes)
+                for quantity in QUANTITIES
+                if not (found := rows[rows["quantity"] == quantity.name]).empty
+            ]
+        ),
+        views=(_SUMMARY,),
+        origin=origin,
+        notes=(
+            "Of arms, by their means over seeds. Without a ratio: measured 0, simulated more.",
+            "Polled: a server's gauges say what its last step left, and so miss a request during "
+            "the step that admits it; the simulator counts it from then on.",
+        ),
+    )
+
+
+def _summary(quantity: Quantity, rows: pd.DataFrame, axes: list[str]) -> dict[str, object]:
+    known = _records(rows.dropna(subset=["difference_pct"]))
+    sizes = [abs(row["difference_pct"]) for row in known]
+    farthest = max(known, key=lambda row: abs(row["difference_pct"]), default=None)
+    measured, simulated = rows["measured"].sum(), rows["simulated"].sum()
+    limit = quantity.limit_pct
+    return {
+        "quantity": quantity.heading,
+        "num_arms": len(rows),
+        "num_without_ratio": len(rows) - len(known),
+        "pooled_pct": 100.0 * (simulated / measured - 1.0) if measured else None,
+        "mean_size_pct": fmean(sizes) if sizes else None,
+        "largest_pct": None if farthest is None else farthest["difference_pct"],
+        "farthest": _words(farthest, axes) if farthest and farthest["difference_pct"] else None,
+        "limit_pct": limit,
+        "num_within": None if limit is None else sum(size <= limit for size in sizes),
+    }
+
+
+_SUMMARY = (
+    Column(heading="quantity", templates=("{quantity}",)),
+    Column(heading="arms", templates=("{num_arms:d}",)),
+    Column(heading="without ratio", templates=("{num_without_ratio:d}",)),
+    Column(heading="of the sums, %", templates=("{pooled_pct:+.1f}",)),
+    Column(heading="mean size, %", templates=("{mean_size_pct:.1f}",)),
+    Column(heading="largest, %", templates=("{largest_pct:+.1f}",)),
+    Column(heading="farthest", templates=("{farthest}",)),
+    Column(heading="wanted, %", templates=("{limit_pct:.0f}",)),
+    Column(heading="within", templates=("{num_within:.0f}/{num_arms:d}",)),
+)
+
+
+def _varied(rows: pd.DataFrame) -> list[str]:
+    """The axes that tell these arms apart, and the organization."""
+    return [
+        axis
+        for axis in AXES
+        if axis in rows and (axis == "organization" or len(rows[axis].unique()) > 1)
+    ]
+
+
+def _origin(frame: pd.DataFrame) -> str:
+    names = ("data_kind", "engine", "device", "time_model")
+    return str(Origin(**{name: str(frame[name].iloc[0]) for name in names}))
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = frame.to_dict("records")  # type: ignore[assignment]
+    return records
+
+
+def _words(row: Mapping[str, Any], axes: Sequence[str]) -> str:
+    return " ".join(f"{axis} {row[axis]}" if axis == "seed" else str(row[axis]) for axis in axes)
