@@ -65,3 +65,18 @@ def test_campaigns_that_the_readme_analyses_can_be_analysed() -> None:
 @pytest.mark.parametrize("path", [path for path in PATHS if "NAME" not in path])
 def test_a_path_of_the_readme_exists(path: str) -> None:
     assert (ROOT / path).exists()
+
+
+FAULTS = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+NAMED_TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", FAULTS)))
+
+
+def test_every_fault_names_a_test() -> None:
+    kinds = [line for line in FAULTS.splitlines() if "#" in line and line.startswith("|")]
+    assert len(kinds) > 30
+    assert not [line for line in kinds if "::test_" not in line]
+
+
+@pytest.mark.parametrize(("path", "name"), NAMED_TESTS)
+def test_a_test_that_keeps_a_fault_out_exists(path: str, name: str) -> None:
+    assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")
