@@ -27,7 +27,7 @@ from hsexp.memory.sequence import Hit, Refusal, SequenceMemory
 from hsexp.memory.standing import StandingRefusal
 from hsexp.memory.sums import StepSums
 from hsexp.sim.keys import KeyMaker
-from hsexp.sim.steptime import StepClock, to_ns
+from hsexp.sim.steptime import StepTimes, to_ns
 from hsexp.workload.request import Request
 
 
@@ -146,7 +146,7 @@ class SimScheduler:
         requests: Iterable[Request],
         memory: HybridMemory,
         config: SchedulerConfig,
-        clock: StepClock,
+        clock: StepTimes,
         *,
         cap: int,
         max_model_tokens: int,

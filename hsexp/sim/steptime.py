@@ -1,10 +1,19 @@
 """Step times in whole nanoseconds, so that clocks add up exactly in any order."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from hsexp.config.schema import StepTimeModel
 
 NS_PER_S = 1_000_000_000
+
+
+class StepTimes(Protocol):
+    """How long a step takes."""
+
+    def step_ns(self, decode_tokens: int, prefill_tokens: int) -> int:
+        """Nanoseconds of the next step."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,268 @@
+"""python -m runners.replay ledger=DIR [out=DIR]
+
+Measured runs once more in the simulator, with the measured step times: whether its scheduler and
+its memory do, step by step, what vLLM's did.
+
+Between a client and the scheduler lies a server, and no record says in which step a request was
+first seen. A request is taken to be there once it was sent; where the simulator then counts more
+requests than vLLM did, the youngest of them have come a step later. Nothing else is fitted: tokens,
+running and waiting requests of every step, and all counters of the memory, must come out equal.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.progress import track
+
+from analysis.__main__ import show
+from analysis.command import parse_pairs, run
+from analysis.errors import AnalysisError, NoRunsError
+from analysis.runs import Origin
+from analysis.tables.table import Column, Table, write
+from hsexp.config.schema import RunConfig, VllmRunConfig
+from hsexp.ledger import Ledger, LedgerError
+from hsexp.sim.scheduler import SimScheduler
+from hsexp.sim.steptime import NS_PER_S, to_ns
+from hsexp.workload import Request, build, isolate
+from runners.sim import memory_of
+
+_STEP = ["decode_tokens", "prefill_tokens", "running", "waiting"]
+
+Step = tuple[int, int, int, int]
+"""Decode tokens, prefill tokens, running and waiting requests."""
+
+
+class _RecordEnded(Exception):
+    """The simulator has work left where the record has no step."""
+
+
+class _RecordedClock:
+    """A step lasts until the next one began, so that both clocks agree at every step."""
+
+    def __init__(self, starts_ns: Sequence[int]) -> None:
+        self._durations = iter(np.diff([*starts_ns, starts_ns[-1] + 1]).tolist())
+
+    def step_ns(self, decode_tokens: int, prefill_tokens: int) -> int:
+        duration: int | None = next(self._durations, None)
+        if duration is None:
+            raise _RecordEnded
+        return duration
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """What came of one measured run."""
+
+    num_steps: int
+    """Measured ones."""
+    num_equal_steps: int
+    """Up to the first difference."""
+    num_delayed: int
+    """Requests that the scheduler saw in a later step than they were sent before."""
+    largest_delay_s: float
+    """At most the time from sending a request to the step that saw it."""
+    different_counters: tuple[str, ...]
+    """Name, measured and replayed value."""
+    difference: str | None
+    """The first step that differs."""
+
+    @property
+    def repeated(self) -> bool:
+        return self.difference is None and not self.different_counters
+
+
+def replay(
+    config: RunConfig,
+    requests: pd.DataFrame,
+    steps: pd.DataFrame,
+    counters: dict[str, Any],
+) -> Replay:
+    """Repeat a measured run.
+
+    Args:
+        requests, steps: the run's tables; a row of `steps` is one step.
+        counters: the measured ones, by name; those of other names are not compared.
+    """
+    starts = [to_ns(start) for start in steps["start_s"].astype(float)]
+    recorded: list[Step] = list(steps[_STEP].astype(int).itertuples(index=False, name=None))
+    ids, times = requests["request_id"].astype(int), requests["sent_s"].astype(float)
+    sent = {key: max(to_ns(time), starts[0]) for key, time in zip(ids, times, strict=True)}
+    workload = build(config.workload, config.arrivals, config.seed)
+    if config.isolation.name == "isolate":
+        workload = isolate(workload)
+    seen = dict(sent)
+    while True:
+        arrived = sorted(workload.requests, key=lambda request: seen[request.request_id])
+        simulator, finished = _simulate(config, arrived, seen, starts)
+        done: list[Step] = [
+            (stretch.decode_tokens, stretch.prefill_tokens, stretch.running, stretch.waiting)
+            for stretch in simulator.stretches
+            for _ in range(stretch.num_steps)
+        ]
+        differing = _first_difference(done, recorded, finished=finished)
+        if differing is None or differing >= min(len(done), len(recorded)):
+            break
+        surplus = sum(done[differing][2:]) - sum(recorded[differing][2:])
+        if surplus <= 0:
+            break
+        there = [each for each in arrived if seen[each.request_id] <= starts[differing]]
+        for request in there[-surplus:]:
+            seen[request.request_id] = starts[differing] + 1
+    measured = {
+        name: counters[name] for name in asdict(simulator.memory.counters) if name in counters
+    }
+    return Replay(
+        num_steps=len(recorded),
+        num_equal_steps=len(recorded) if differing is None else differing,
+        num_delayed=sum(seen[key] != sent[key] for key in seen),
+        largest_delay_s=max(seen[key] - sent[key] for key in seen) / NS_PER_S,
+        different_counters=tuple(
+            f"{name}: measured {value:.0f}, replayed {getattr(simulator.memory.counters, name)}"
+            for name, value in measured.items()
+            if not pd.isna(value) and value != getattr(simulator.memory.counters, name)
+        ),
+        difference=None if differing is None else _words(differing, done, recorded),
+    )
+
+
+def _simulate(
+    config: RunConfig, requests: Sequence[Request], seen_ns: dict[int, int], starts: Sequence[int]
+) -> tuple[SimScheduler, bool]:
+    """The run, and whether it came to its end within the record."""
+    run = SimScheduler(
+        [replace(each, arrival_s=seen_ns[each.request_id] / NS_PER_S) for each in requests],
+        memory_of(config),
+        config.scheduler.model_copy(update={"fast_forward": False}),
+        _RecordedClock(starts),
+        cap=config.admission.cap,
+        max_model_tokens=config.model.max_model_tokens,
+        exact=config.exact,
+    )
+    try:
+        run.run()
+    except _RecordEnded:
+        return run, False
+    return run, True
+
+
+def _first_difference(
+    done: Sequence[Step], recorded: Sequence[Step], *, finished: bool
+) -> int | None:
+    for index, (ours, theirs) in enumerate(zip(done, recorded, strict=False)):
+        if ours != theirs:
+            return index
+    return None if finished and len(done) == len(recorded) else min(len(done), len(recorded))
+
+
+def _words(index: int, done: Sequence[Step], recorded: Sequence[Step]) -> str:
+    if index == len(recorded):
+        return f"after {index} steps the record ends and the replay does not"
+    if index == len(done):
+        return f"after {index} steps the replay ends and the record does not"
+    return f"step {index} ({', '.join(_STEP)}): measured {recorded[index]}, replayed {done[index]}"
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def replays(arguments: Sequence[str]) -> tuple[list[Table], Path]:
+    """A table with one row a measured run, and the folder that it is written to.
+
+    Raises:
+        AnalysisError: an argument is refused; the ledger cannot be read, is not of measured
+            serving runs, or has none.
+    """
+    given = parse_pairs(arguments, keys=("ledger", "out"))
+    if "ledger" not in given:
+        raise AnalysisError("ledger= is required: the folder of a ledger")
+    path = Path(given["ledger"])
+    try:
+        ledger = Ledger.read(path)
+        frame = ledger.frame()
+    except LedgerError as error:
+        raise AnalysisError(str(error)) from None
+    if frame.empty:
+        raise NoRunsError(f"{path}: no run was adopted")
+    if set(frame["data_kind"]) != {"measured"} or "organization" not in frame:
+        raise AnalysisError(f"{path}: its runs are not measured serving runs")
+    rows = []
+    for cell in track(frame.to_dict("records"), description="replaying", transient=True):
+        config = VllmRunConfig.parse(json.loads(cell["engine_facts"])["config"])
+        found = replay(
+            config,
+            ledger.request_table(cell["cell_id"]),
+            ledger.step_table(cell["cell_id"]),
+            {str(name): value for name, value in cell.items()},
+        )
+        rows.append(
+            {
+                "organization": cell["organization"],
+                "budget": cell["budget"],
+                "headroom": cell["headroom"],
+                "retention": cell["retention"],
+                "isolation": cell["isolation"],
+                "seed": cell["seed"],
+                **{name: value for name, value in asdict(found).items() if name != "difference"},
+                "different_counters": "; ".join(found.different_counters) or "none",
+                "repeated": found.repeated,
+                "first_difference": found.difference,
+            }
+        )
+    return [_table(pd.DataFrame(rows), frame)], Path(given.get("out", path / "analysis"))
+
+
+def _table(rows: pd.DataFrame, frame: pd.DataFrame) -> Table:
+    origin = Origin(**{name: str(frame[name].iloc[0]) for name in vars(Origin(data_kind=""))})
+    num_repeated = int(rows["repeated"].sum())
+    first = tuple(
+        f"{row['organization']} {row['budget']} seed {row['seed']}: {row['first_difference']}."
+        for row in rows[rows["first_difference"].notna()].to_dict("records")
+    )
+    return Table(
+        name="replay",
+        title=f"{num_repeated} of {len(rows)} measured runs are repeated by the simulator, step by "
+        "step and counter by counter, when its steps take the measured times",
+        rows=rows.sort_values(["organization", "budget", "headroom", "retention", "seed"]),
+        views=(_COLUMNS,),
+        origin=Origin(data_kind=f"simulated with the step times of runs that were {origin}"),
+        notes=(
+            "Delayed: requests that the scheduler first saw in a later step than they were sent "
+            "before; the largest of these delays.",
+            *first,
+        ),
+    )
+
+
+_COLUMNS = (
+    Column(heading="organization", templates=("{organization}",)),
+    Column(heading="budget", templates=("{budget}",)),
+    Column(heading="headroom", templates=("{headroom:.2f}",)),
+    Column(heading="retention", templates=("{retention}",)),
+    Column(heading="isolation", templates=("{isolation}",)),
+    Column(heading="seed", templates=("{seed:d}",)),
+    Column(heading="steps", templates=("{num_steps:,d}",)),
+    Column(heading="equal", templates=("{num_equal_steps:,d}",)),
+    Column(heading="delayed", templates=("{num_delayed:d}",)),
+    Column(heading="by, s", templates=("{largest_delay_s:.3f}",)),
+    Column(heading="counters that differ", templates=("{different_counters}",)),
+)
+
+
+def main(arguments: Sequence[str]) -> None:
+    tables, folder = replays(arguments)
+    console = Console(highlight=False)
+    for table in tables:
+        show(table, console)
+        written = write(table, folder)
+        console.print(f"  written: {', '.join(map(str, written))}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    sys.exit(run(main, sys.argv[1:]))
