@@ -1,13 +1,17 @@
 """python benchmarks/forks_on_vllm.py [--quick] [--organization s2]
 
-Samples and beams on real vLLM: what stock vLLM computes again, and what forks save. Needs vLLM's
-CPU build (make setup-cpu).
+Samples, beams and drafts on real vLLM: what stock vLLM computes again, and what forks save. Needs
+vLLM's CPU build (make setup-cpu).
 
 The model has two layers with exactly Falcon-H1-7B's states and a hidden width of 128, so that the
 scan weighs more, and everything else less, than in the real one: tokens are the measure, and
 seconds show that saved tokens are saved time. Every engine runs in a process of its own with one
 core, 1 GiB of state and 512-token blocks; a warm-up comes first, and an empty cache. Stock vLLM is
 measured as it is and with prefix_match_unit 32, its finest way to share a prompt.
+
+Drafts are verified where states fork; the other engines decode the same prompts token by token, one
+after the other. The drafter knows the greedy output and is wrong at random places; that it costs
+nothing makes the seconds a bound, not a promise.
 """
 
 import argparse
@@ -22,7 +26,7 @@ import time
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -38,6 +42,7 @@ os.environ |= {
 }
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "engine"))
 
+from fork_run import PlannedDrafter
 from small_models import VOCABULARY, save_model, save_tokenizer
 
 from hsexp.config.catalog import read_option
@@ -47,6 +52,7 @@ STOCK, FINE, PLAIN, FORKS = "stock", "stock, unit 32", "{}", "{}, forks"
 BLOCK, SEED, CAP, MAX_LEAVES = 512, 7, 32, 64
 STATE_BYTES = 1 << 30
 WIDTH = 4
+NUM_DRAFTS, ACCEPTANCE = 4, 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +62,15 @@ class Work:
     prompt_lengths: tuple[int, ...]
     num_tokens: int
     """Tokens of a sample or a beam."""
-    beams: bool
+    kind: Literal["samples", "beams", "drafts"]
 
     @property
     def name(self) -> str:
-        kind = f"beam search, width {WIDTH}" if self.beams else f"n = {WIDTH} samples"
+        kind = {
+            "samples": f"n = {WIDTH} samples",
+            "beams": f"beam search, width {WIDTH}",
+            "drafts": f"{NUM_DRAFTS} drafts a pass, {ACCEPTANCE:.0%} of them right",
+        }[self.kind]
         lengths = f"{min(self.prompt_lengths)} to {max(self.prompt_lengths):,}"
         return (
             f"{kind}: {len(self.prompt_lengths)} prompts of {lengths} tokens, "
@@ -77,12 +87,14 @@ class Work:
 
 
 WORKS = (
-    Work(prompt_lengths=(180, 330, 480, 690, 900, 1200), num_tokens=64, beams=False),
-    Work(prompt_lengths=(330, 900), num_tokens=32, beams=True),
+    Work(prompt_lengths=(180, 330, 480, 690, 900, 1200), num_tokens=64, kind="samples"),
+    Work(prompt_lengths=(330, 900), num_tokens=32, kind="beams"),
+    Work(prompt_lengths=(330, 900), num_tokens=128, kind="drafts"),
 )
 QUICK = (
-    Work(prompt_lengths=(180, 690), num_tokens=8, beams=False),
-    Work(prompt_lengths=(180, 690), num_tokens=6, beams=True),
+    Work(prompt_lengths=(180, 690), num_tokens=8, kind="samples"),
+    Work(prompt_lengths=(180, 690), num_tokens=6, kind="beams"),
+    Work(prompt_lengths=(180, 690), num_tokens=20, kind="drafts"),
 )
 
 
@@ -100,6 +112,8 @@ class Measured:
     copied_pages: int = 0
     """Stock vLLM copies whole blocks of both kinds, which count here."""
     copied_states: int = 0
+    passes: int = 0
+    """Verifications of drafts."""
 
 
 def main() -> None:
@@ -125,13 +139,14 @@ def main() -> None:
                 found[engine] = in_its_own_process(engine, folder, options)
     for index, work in enumerate(works):
         table = Table("engine", title=work.name, title_justify="left")
-        for column in ("steps", "scheduled", "reused", "pages", "states", "s", "core s"):
+        for column in ("steps", "passes", "scheduled", "reused", "pages", "states", "s", "core s"):
             table.add_column(column, justify="right")
         for engine in engines:
             row = Measured(**found[engine][index])
             table.add_row(
                 engine.format(options.organization.upper()),
                 f"{row.steps:,}",
+                f"{row.passes:,}" if row.passes else "",
                 f"{row.scheduled:,}",
                 f"{row.reused:,}",
                 f"{row.copied_pages:,}",
@@ -179,18 +194,19 @@ def measure(
 
     scheduler.schedule = schedule
     found = []
-    for warm_up in (*QUICK, None):
-        if warm_up is not None:
-            run(llm, warm_up)
+    for work in QUICK:
+        run(llm, work, drafters(llm, work, engine))
     for work in works:
+        known = drafters(llm, work, engine)
         llm.llm_engine.reset_prefix_cache()
         counts.clear()
         before = Counter() if memory is None else Counter(memory.branching.copies.num_done)
         start, cpu_start = time.perf_counter(), time.process_time()
-        run(llm, work)
+        passes = run(llm, work, known)
         measured = Measured(
             seconds=time.perf_counter() - start,
             cpu_seconds=time.process_time() - cpu_start,
+            passes=passes,
             **counts,
         )
         if memory is not None:
@@ -200,18 +216,60 @@ def measure(
     return found
 
 
-def run(llm: Any, work: Work) -> None:
+def drafters(llm: Any, work: Work, engine: str) -> list[PlannedDrafter]:
+    """One a prompt, that knows what greedy decoding says; none where nothing is drafted."""
+    if work.kind != "drafts" or engine != FORKS:
+        return []
+    rng, known = random.Random(SEED), []
+    for prompt, output in zip(work.prompts, decode(llm, work), strict=True):
+        wrong = [place for place in range(work.num_tokens) if rng.random() >= ACCEPTANCE]
+        known.append(PlannedDrafter(prompt["prompt_token_ids"], output, wrong))
+    return known
+
+
+def run(llm: Any, work: Work, known: list[PlannedDrafter]) -> int:
+    """Do the work; how many times drafts were verified."""
     from vllm import SamplingParams
     from vllm.sampling_params import BeamSearchParams
 
-    if work.beams:
+    if work.kind == "beams":
         llm.beam_search(
             work.prompts,
             BeamSearchParams(beam_width=WIDTH, max_tokens=work.num_tokens, ignore_eos=True),
         )
-    else:
+    elif work.kind == "samples":
         params = SamplingParams(n=WIDTH, max_tokens=work.num_tokens, ignore_eos=True, seed=None)
         llm.generate(work.prompts, params, use_tqdm=False)
+    elif not known:
+        decode(llm, work)
+    return sum(
+        speculate(llm, prompt["prompt_token_ids"], work.num_tokens, drafter)
+        for prompt, drafter in zip(work.prompts, known, strict=False)
+    )
+
+
+def decode(llm: Any, work: Work) -> list[list[int]]:
+    """What greedy decoding says after each prompt, one after the other."""
+    from vllm import SamplingParams
+
+    params = SamplingParams(max_tokens=work.num_tokens, ignore_eos=True, temperature=0.0)
+    done = [llm.generate([prompt], params, use_tqdm=False)[0] for prompt in work.prompts]
+    return [list(one.outputs[0].token_ids) for one in done]
+
+
+def speculate(llm: Any, prompt: list[int], num_tokens: int, drafter: PlannedDrafter) -> int:
+    """Passes that make so many tokens."""
+    import numpy as np
+
+    from hsexp.engine.speculation import EngineDecoder, EngineTarget
+
+    target = EngineTarget(llm.llm_engine, temperature=0.0)
+    decoder = EngineDecoder(target, drafter, np.random.default_rng(SEED))
+    tokens, passes = list(prompt), 0
+    while (left := len(prompt) + num_tokens - len(tokens)) > 0:
+        tokens += decoder.run_pass(tokens, min(NUM_DRAFTS, left - 1)).tokens
+        passes += 1
+    return passes
 
 
 def build(engine: str, organization: str, model: str) -> Any:
@@ -237,6 +295,7 @@ def build(engine: str, organization: str, model: str) -> Any:
         max_model_len=4096,
         max_num_seqs=CAP,
         max_num_batched_tokens=2048,
+        max_logprobs=-1,
         enforce_eager=True,
         enable_prefix_caching=True,
         mamba_cache_mode="align",

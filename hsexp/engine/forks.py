@@ -7,7 +7,9 @@
 A request's PREFIX is all its tokens but the last. Whoever starts from the state there computes one
 token, and has logits of its own. While others wait for the same prefix, the request that computes
 it ends a chunk there and leaves a leaf for them (`hsexp.memory.branching`). A request that is to
-generate a single token leaves one where it ends: the next step of a beam search goes on from there.
+generate a single token leaves one where it ends: the next step of a beam search goes on from there,
+or the next pass of drafts (`hsexp.engine.speculation`). Without a leaf at the end of its prefix a
+request starts from the deepest one within it, or from a boundary that is deeper.
 
 Prefixes are compared by content, whoever asks. A request waits beside the queue, not in it, and
 only while another one is on its way to its prefix: if that one is preempted or cancelled, or if the
@@ -206,9 +208,9 @@ def check_max_hit(params: Any) -> None:
 def max_hit(request: Request) -> int:
     """Tokens of which the request may read what others have computed: it always computes its last,
     and all those whose logits it is asked for."""
-    params = request.sampling_params
+    params, last = request.sampling_params, int(request.num_tokens) - 1
     limit = None if params is None else (params.extra_args or {}).get(MAX_HIT)
-    return request.num_tokens - 1 if limit is None else min(limit, request.num_tokens - 1)
+    return last if limit is None else min(limit, last)
 
 
 def _salt(request: Request) -> Hashable:

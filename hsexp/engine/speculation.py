@@ -8,10 +8,10 @@
     3 accepted   it forks the leaf behind d3
 
 These are the two states of `hsexp.memory.drafting`: one over what is certain, one over the drafts.
-Here they are two requests of vLLM that run in one step, each on a copy of the leaf's state and tail.
-What a rejected draft has written is in pages of the drafted request alone, and nobody finds it under
-other tokens, so that there is nothing to undo. A step ends on the checkpoint grid: what lies across
-a boundary takes one step more, and leaves a state there from which a pass may start as well.
+Here they are two requests of vLLM that run in one step, each on its copy of the leaf's state and
+tail. What a rejected draft has written lies in pages of the drafted request, and nobody finds it
+under other tokens, so that there is nothing to undo. A step ends on the checkpoint grid: what lies
+across a boundary takes one step more, and leaves a state there from which a pass may start as well.
 """
 
 from collections.abc import Sequence
@@ -81,7 +81,7 @@ class EngineTarget:
             self._num_requests += 1
             ids.append(f"pass-{self._num_requests}")
             self.engine.add_request(ids[-1], {"prompt_token_ids": tokens}, params)
-        outputs = {}
+        outputs: dict[str, RequestOutput] = {}
         while self.engine.has_unfinished_requests():
             outputs |= {output.request_id: output for output in self.engine.step()}
         return [outputs[each] for each in ids]
@@ -130,15 +130,16 @@ def _request(
         num_known: tokens before the drafts: what is computed begins there or before, so that the
             logits at the drafts are there; None has no drafts.
     """
+    has_drafts = num_known is not None
     params = SamplingParams(
         temperature=0.0,
         max_tokens=1,
         ignore_eos=True,
         detokenize=False,
         logprobs=ALL,
+        prompt_logprobs=ALL if has_drafts else None,
         flat_logprobs=True,
+        skip_reading_prefix_cache=False,  # vLLM would, to have logits at every token of the prompt
+        extra_args={MAX_HIT: num_known} if has_drafts else None,
     )
-    if num_known is not None:
-        params.prompt_logprobs = ALL
-        params.extra_args = {MAX_HIT: num_known}
     return tokens, params

@@ -1,4 +1,4 @@
-"""Samples and beams through real vLLM engines in a process of its own: a JSON job in, results out.
+"""Samples, beams and drafts through real vLLM in a process of its own: a JSON job in, results out.
 
     python fork_run.py JOB.json RESULT.json
 
@@ -13,7 +13,8 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +89,8 @@ class EngineRun:
         assert self.llm.llm_engine.reset_prefix_cache()
         self.schedule.clear()
         copies, preemptions = dict(self.num_copies), self.memory.counters.preemptions
-        kinds = {"n": self.samples, "width": self.beams, "num_drafts": self.speculation}
-        outputs = next(kind for field, kind in kinds.items() if field in task)(task)
+        kind: Callable[..., Any] = getattr(self, task["kind"])
+        outputs = kind(task)
         return {
             "outputs": outputs,
             "schedule": list(self.schedule),
@@ -161,34 +162,66 @@ class EngineRun:
             for one, prompt in zip(found, task["prompts"], strict=True)
         ]
 
-    def speculation(self, task: dict[str, Any]) -> Any:
-        """Passes behind a prompt, with a drafter that knows most of the greedy output."""
+    def drafts(self, task: dict[str, Any]) -> Any:
+        """Speculative decoding, and what each pass took."""
+        prompt, num_tokens = task["prompt"], task["num_tokens"]
+        greedy = self.greedy(prompt, num_tokens)
+        assert self.llm.llm_engine.reset_prefix_cache()
+        run_pass = self.decoder(task, PlannedDrafter(prompt, greedy, task["wrong"]))
+        output: list[int] = []
+        passes = []
+        while len(output) < num_tokens:
+            self.schedule.clear()
+            before = Counter(self.num_copies)
+            made = run_pass(
+                [*prompt, *output], min(task["num_drafts"], num_tokens - 1 - len(output))
+            )
+            output += made.tokens
+            copies = Counter(self.num_copies) - before
+            passes.append(
+                {
+                    "accepted": made.num_accepted,
+                    "drafted": len(made.drafts),
+                    "steps": len(self.schedule),
+                    "tokens": sum(map(sum, self.schedule)),
+                    "copies": [copies["attention"], copies["state"]],
+                }
+            )
+        return {"greedy": greedy, "tokens": output, "passes": passes}
+
+    def rollbacks(self, task: dict[str, Any]) -> Any:
+        """Single passes that accept so many drafts and so come to a length, and a pass behind each,
+        in a cache that knows what follows as well."""
+        text = task["prompt"] + self.greedy(task["prompt"], task["num_tokens"])
+        found = []
+        for accepted, length in task["cases"]:
+            known, num_accepted = text[: length - accepted], []
+            for wrong in ([accepted], []):
+                drafter = PlannedDrafter(known, text[len(known) :], wrong)
+                made = self.decoder(task, drafter)(known, task["num_drafts"])
+                num_accepted.append(made.num_accepted)
+                known = [*known, *made.tokens]
+            found.append({"accepted": num_accepted, "tokens": known})
+        return {"text": text, "found": found}
+
+    def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:
+        """What plain decoding says."""
+        plain = {"prompts": [prompt], "n": 1, "max_tokens": num_tokens}
+        tokens: list[int] = self.samples(plain | {"sampling": {"temperature": 0}})[0][0]["tokens"]
+        return tokens
+
+    def decoder(self, task: dict[str, Any], drafter: Any) -> Any:
+        """Passes of speculative decoding. Where nothing is found of what was computed before, the
+        target is asked for every distribution by itself, from the first token on."""
         import numpy as np
-        from small_models import VOCABULARY
 
         from hsexp.engine.speculation import EngineDecoder, EngineTarget
         from hsexp.speculation.decoding import SpeculativeDecoder
 
-        target = EngineTarget(
-            self.llm.llm_engine, vocabulary=VOCABULARY, temperature=task["temperature"]
-        )
-        plain = {"prompts": [task["prompt"]], "n": 1, "max_tokens": task["num_tokens"]}
-        greedy = self.samples(plain | {"sampling": {"temperature": 0}})[0][0]["tokens"]
-        assert self.llm.llm_engine.reset_prefix_cache()
-        planned = [token + (place in task["wrong"]) for place, token in enumerate(greedy)]
-        drafter = PlannedDrafter(len(task["prompt"]), planned, task["certainty"])
         forks = self.scheduler.kv_cache_manager.forks is not None
+        target = EngineTarget(self.llm.llm_engine, temperature=task["temperature"])
         kind = EngineDecoder if forks else SpeculativeDecoder
-        decoder = kind(target, drafter, np.random.default_rng(task["seed"]))
-        output: list[int] = []
-        passes = []
-        while len(output) < task["num_tokens"]:
-            before = target.num_steps
-            left = task["num_tokens"] - len(output)
-            made = decoder.run_pass([*task["prompt"], *output], min(task["num_drafts"], left - 1))
-            output += made.tokens
-            passes.append([made.num_accepted, len(made.drafts), target.num_steps - before])
-        return {"greedy": greedy, "tokens": output, "passes": passes}
+        return kind(target, drafter, np.random.default_rng(task["seed"])).run_pass
 
     def close(self) -> None:
         self.llm.llm_engine.engine_core.shutdown()
@@ -197,20 +230,23 @@ class EngineRun:
 
 
 class PlannedDrafter:
-    """Says what is planned for a place with some certainty, and else any token."""
+    """Drafts what follows a prompt, but something else at the wrong places; if none are named, any
+    token."""
 
-    def __init__(self, prompt_length: int, planned: list[int], certainty: float) -> None:
-        self.prompt_length = prompt_length
-        self.planned = planned
-        self.certainty = certainty
+    def __init__(self, prompt: list[int], text: list[int], wrong: Sequence[int] | None) -> None:
+        self.start = len(prompt)
+        self.text = text
+        self.wrong = wrong
 
-    def distribution(self, tokens: Any) -> Any:
+    def distribution(self, tokens: Sequence[int]) -> Any:
         import numpy as np
         from small_models import VOCABULARY
 
-        token = self.planned[len(tokens) - self.prompt_length] % VOCABULARY
-        probabilities = np.full(VOCABULARY, (1.0 - self.certainty) / VOCABULARY)
-        probabilities[token] += self.certainty
+        if self.wrong is None:
+            return np.full(VOCABULARY, 1 / VOCABULARY)
+        place = len(tokens) - self.start
+        probabilities = np.zeros(VOCABULARY)
+        probabilities[(self.text[place] + (place in self.wrong)) % VOCABULARY] = 1.0
         return probabilities
 
 
@@ -226,7 +262,7 @@ def build_llm(job: dict[str, Any], settings_data: dict[str, Any]) -> Any:
         max_model_len=256,
         max_num_seqs=settings.admission.cap,
         max_num_batched_tokens=256,
-        max_logprobs=512,
+        max_logprobs=-1,
         enforce_eager=True,
         enable_prefix_caching=True,
         mamba_cache_mode="align",

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from toy_core import ToyCore, toy_settings
 from toy_memory import NATIVE_ORDER
+from vllm.sampling_params import SamplingParams
+
+from hsexp.engine.forks import MAX_HIT, check_max_hit
 
 ORGANIZATIONS = ("s0", "s1", "s2", "d0")
 PROMPT = list(range(100, 129))
@@ -211,6 +214,126 @@ def test_a_leaf_is_not_used_while_a_block_before_it_is_computed_again(tmp_path: 
     core.add([*PROMPT[:12], 7, 8], 2)
     core.add([*PROMPT[:12], 9], 2)
     core.run()
+    core.assert_drained()
+
+
+# -- drafts ----------------------------------------------------------------------------------------
+
+
+def test_a_request_starts_from_the_deepest_leaf_within_its_prompt(tmp_path: Path) -> None:
+    core = core_of("s2", tmp_path)
+    for length in (11, 13):
+        core.add(PROMPT[:length], 1)
+        core.run()
+    core.add(PROMPT[:16], 1)
+    assert steps_of(core) == [3]
+    core.add(PROMPT[:12], 1)  # of the leaf at 13 it has not all tokens
+    assert steps_of(core) == [1]
+    core.add([*PROMPT[:12], 7, 8], 1)
+    assert steps_of(core) == [2]  # from the leaf that was just left at 12
+    core.add(PROMPT[:20], 1)
+    assert steps_of(core) == [4]  # the boundary at 16 is deeper
+
+
+@pytest.mark.parametrize("organization", ORGANIZATIONS)
+def test_a_request_reads_no_more_of_the_cache_than_it_says(
+    organization: str, tmp_path: Path
+) -> None:
+    core = core_of(organization, tmp_path)
+    for length in (16, 21):
+        core.add(PROMPT[:length], 1)
+        core.run()
+    for max_hit, computed in ((23, 8), (21, 8), (20, 13), (16, 13), (15, 29), (0, 29)):
+        for _ in range(2):  # none leads or waits: the second one computes the same
+            core.add(PROMPT, 2, max_hit=max_hit)
+        assert sum(steps_of(core)) == 2 * (computed + 1), max_hit
+        core.scheduler.reset_prefix_cache()
+        for length in (16, 21):
+            core.add(PROMPT[:length], 1)
+            core.run()
+
+
+@pytest.mark.parametrize("limit", [-1, 1.0, "3", True])
+def test_a_limit_that_is_no_number_of_tokens_is_refused(limit: Any) -> None:
+    check_max_hit(SamplingParams(extra_args={MAX_HIT: 3}))
+    with pytest.raises(ValueError, match="hsexp_max_hit must be a number of tokens, got"):
+        check_max_hit(SamplingParams(extra_args={MAX_HIT: limit}))
+
+
+@pytest.mark.parametrize("num_accepted", range(5))
+@pytest.mark.parametrize("organization", ORGANIZATIONS)
+def test_a_pass_of_drafts_goes_on_from_every_accepted_length(
+    organization: str, num_accepted: int, tmp_path: Path
+) -> None:
+    """As `hsexp.engine.speculation` does it: a request that ends with what is certain, and one that
+    ends with 4 drafts, from a leaf or a boundary before both."""
+    core = core_of(organization, tmp_path, token_budget=64)
+    sizes = core.memory.block_size, 8
+
+    def run_pass(known: list[int], start: int, salt: str) -> None:
+        before, end = num_copies(core), len(known)
+        core.add(known, 1, salt=salt)
+        core.add([*known, 900, 901, 902, 903], 1, salt=salt, max_hit=end)
+        steps = steps_of(core)
+        # A boundary that the first one reaches is waited for: one step more, as crossing it takes.
+        starts = start, max(start, end // 8 * 8)
+        assert sum(steps) == (end - starts[0]) + (end + 4 - starts[1])
+        assert len(steps) == 1 + sum(start < boundary < end + 4 for boundary in range(0, 64, 8))
+        copied = [now - then for now, then in zip(num_copies(core), before, strict=True)]
+        assert copied == [sum(each % size > 0 for each in starts) for size in sizes]
+
+    for length in range(17, 34):
+        known, salt = list(range(100, 100 + length)), str(length)
+        core.add(known[:-1], 1, salt=salt)
+        core.run()
+        run_pass(known, length - 1, salt)
+        accepted = length + num_accepted
+        leaf = accepted if num_accepted in (0, 4) else length
+        run_pass([*known, *range(900, 900 + num_accepted), 800], max(leaf, accepted // 8 * 8), salt)
+    core.assert_drained()
+
+
+# -- the last resort -------------------------------------------------------------------------------
+
+
+def core_for_one(organization: str, folder: Path, num_tokens: int, **changes: Any) -> ToyCore:
+    """The smallest pool that lets a request of so many tokens finish when it runs alone."""
+    for num_pages in range(2, 80):
+        core = core_of(organization, folder, num_pages=num_pages, num_states=2, **changes)
+        if core.memory.never_fits(num_tokens) is None:
+            return core
+    raise AssertionError("80 pages are not enough")
+
+
+@pytest.mark.parametrize("pinning", [None, 1])
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("organization", ORGANIZATIONS)
+def test_forks_that_wait_get_their_turn_in_a_pool_that_holds_one(
+    organization: str, asynchronous: bool, pinning: int | None, tmp_path: Path
+) -> None:
+    core = core_for_one(
+        organization, tmp_path, 40, asynchronous=asynchronous, pinning=pinning, token_budget=16
+    )
+    ids = [core.add(PROMPT, 12, num_samples=4) for _ in range(4)]
+    ids += [core.add([*PROMPT[:27], token], 12) for token in (1, 2)]
+    core.run()  # ... which sees that none of them waits for ever
+    assert [len(core.requests[each].delivered) for each in ids] == [12] * 6
+    core.assert_drained()
+
+
+@pytest.mark.parametrize("organization", ORGANIZATIONS)
+def test_a_leaf_without_room_for_its_copy_gives_way_to_who_would_start_from_it(
+    organization: str, tmp_path: Path
+) -> None:
+    # To go on from the leaf at 29 takes what is there and a copy of state and tail, more than the
+    # pool has; from the first token on it does not.
+    core = core_for_one(organization, tmp_path, 30)
+    core.add(PROMPT, 1)
+    core.run()
+    assert len(core.memory.branching.leaves) == 1
+    core.add([*PROMPT, 5], 1)
+    core.run()
+    assert num_copies(core) == (0, 0)
     core.assert_drained()
 
 

@@ -12,10 +12,10 @@ from engine_process import settings
 from small_models import VOCABULARY, save_model, save_tokenizer, tiny
 from vllm.entrypoints.generate.beam_search.utils import get_beam_search_score
 
-from hsexp.engine.settings import EngineSettings
-
 RUN = Path(__file__).parent / "fork_run.py"
 ORGANIZATIONS = ("s0", "s1", "s2", "d0")
+BLOCK = {"s0": 32, "s1": 32, "s2": 32, "d0": 16}
+GRID = 32
 
 RNG = random.Random(2)
 PROMPTS = [[RNG.randrange(3, VOCABULARY) for _ in range(length)] for length in (77, 45)]
@@ -23,20 +23,35 @@ MANY = [[RNG.randrange(3, VOCABULARY) for _ in range(40 + 7 * i)] for i in range
 GREEDY = {"temperature": 1, "top_k": 1}
 """vLLM takes no n > 1 at temperature 0."""
 
-TASKS: dict[str, dict[str, Any]] = {
+SAMPLES = {
     "samples": {"prompts": PROMPTS, "n": 4, "max_tokens": 12, "sampling": GREEDY},
     "seeds": {"prompts": PROMPTS, "n": 3, "max_tokens": 8, "sampling": {"seed": 0}},
     "cancelled": {"prompts": PROMPTS, "n": 3, "max_tokens": 40, "sampling": {}, "cancel_at": 9},
     "many": {"prompts": MANY, "n": 3, "max_tokens": 30, "sampling": GREEDY},
-} | {f"beams{width}": {"prompts": PROMPTS, "width": width, "max_tokens": 14} for width in (2, 3, 4)}
-BEAMS = ("beams2", "beams3", "beams4")
+}
+BEAMS = {
+    f"beams{width}": {"prompts": PROMPTS, "width": width, "max_tokens": 14} for width in (2, 3, 4)
+}
 NUM_DRAFTS = 4
 WRONG = (0, 2, 5, 9, 15, 16, 20, 22, 23, 29, 35)
 """Places at which the drafter is wrong: passes accept none to all of their four drafts."""
-DRAFTS = {"prompt": PROMPTS[0][:60], "num_tokens": 40, "num_drafts": NUM_DRAFTS, "seed": 5}
-TASKS |= {
-    "greedy": DRAFTS | {"temperature": 0.0, "certainty": 1.0, "wrong": WRONG},
-    "sampled": DRAFTS | {"temperature": 1.0, "certainty": 0.0, "wrong": ()},
+DRAFTED = {"prompt": PROMPTS[0][:60], "num_tokens": 40, "num_drafts": NUM_DRAFTS, "seed": 5}
+DRAFTS = {
+    "greedy": DRAFTED | {"temperature": 0.0, "wrong": WRONG},
+    "sampled": DRAFTED | {"temperature": 1.0, "wrong": None},
+}
+CASES = [(accepted, length) for length in range(62, 67) for accepted in range(NUM_DRAFTS + 1)]
+"""Accepted drafts, and the length that they end at, around a boundary of blocks and states."""
+ROLLBACKS = {"rollbacks": DRAFTED | {"prompt": PROMPTS[0][:57], "temperature": 0.0, "cases": CASES}}
+TASKS: dict[str, dict[str, Any]] = {
+    name: task | {"kind": kind}
+    for kind, tasks in (
+        ("samples", SAMPLES),
+        ("beams", BEAMS),
+        ("drafts", DRAFTS),
+        ("rollbacks", ROLLBACKS),
+    )
+    for name, task in tasks.items()
 }
 ENDING = "ending"
 """Beams of which one ends early, under a length penalty."""
@@ -44,15 +59,15 @@ EOS = 394
 """Fifth token of the best beam of the first prompt."""
 
 
-def sizes(organization: str) -> tuple[int, int]:
-    """Tokens of a block and of a checkpoint interval."""
-    layout = EngineSettings.parse(engine(organization, "shared")["settings"]).layout
-    return layout.block_size, layout.checkpoint_grid
-
-
 def engine(organization: str, forks: str, *tasks: str, num_pages: int = 600) -> dict[str, Any]:
     chosen = settings(
-        tiny(4), organization, num_pages * 16384, block_size=32, slot_bytes=4096, cap=12
+        tiny(4),
+        organization,
+        num_pages * 16384,
+        block_size=32,
+        checkpoint_grid=GRID,
+        slot_bytes=4096,
+        cap=12,
     )
     leaves = 0 if forks == "separate" else 64
     return {"settings": chosen | {"max_leaves": leaves}, "forks": forks, "tasks": tasks}
@@ -65,15 +80,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     model = save_model(folder / "model", tiny(4), dtype="float32")
     save_tokenizer(folder / "model")
     tasks = TASKS | {
-        ENDING: {"prompts": PROMPTS, "width": 3, "max_tokens": 10, "length_penalty": 2.0}
-        | {"eos": EOS}
+        ENDING: {"kind": "beams", "prompts": PROMPTS, "width": 3, "max_tokens": 10}
+        | {"length_penalty": 2.0, "eos": EOS}
     }
-    first = tuple(TASKS)[:3]
-    drafts = ("greedy", "sampled")
-    separate = ("samples", "seeds", "many", *BEAMS, ENDING, *drafts)
+    separate = ("samples", "seeds", "many", *BEAMS, ENDING, *DRAFTS)
     engines = {"separate": engine("s0", "separate", *separate)}
+    shared = ("samples", "seeds", "cancelled", *BEAMS, *DRAFTS, *ROLLBACKS)
     for name in ORGANIZATIONS:
-        engines[name] = engine(name, "shared", *first, *BEAMS, *drafts)
+        engines[name] = engine(name, "shared", *shared)
         engines[f"{name} copied"] = engine(name, "copied", "samples", "beams3")
     engines["s2 ending"] = engine("s2", "shared", ENDING)
     for name, num_pages in (("s2", 32), ("d0", 30)):
@@ -84,7 +98,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
         [sys.executable, str(RUN), str(source), str(target)],
         capture_output=True,
         text=True,
-        timeout=560,
+        timeout=1200,
         check=False,
     )
     assert target.exists(), done.stderr[-3000:]
@@ -176,7 +190,8 @@ def test_a_beam_computes_one_token_a_step_and_copies_what_the_rule_says(
     assert scheduled(result) == sum(map(len, PROMPTS)) + 2 * 13 * width
     prefixes = [len(prompt) + step for prompt in PROMPTS for step in range(13)]
     assert result["copies"] == [
-        width * sum(1 for prefix in prefixes if prefix % size) for size in sizes(organization)
+        width * sum(1 for prefix in prefixes if prefix % size)
+        for size in (BLOCK[organization], GRID)
     ]
     # Caches of their own: every beam computes everything before its next token again.
     again = sum(prefix + 1 for prefix in prefixes)
@@ -196,47 +211,79 @@ def test_cancelled_samples_leave_nothing_behind(
     assert [len(step) for step in cancelled["schedule"]][-1] == 6  # in the middle of their decoding
 
 
-def expected_passes(prompt_length: int, num_tokens: int, grid: int) -> list[list[int]]:
-    """[accepted, drafted, steps] of greedy passes: a draft is kept until the drafter is wrong.
+def expected_passes(organization: str, prompt_length: int, num_tokens: int) -> list[dict[str, Any]]:
+    """Greedy passes: drafts are accepted until the drafter is wrong.
 
-    A step ends on the grid, so that drafts which lie across a boundary take two.
+    A pass starts from a leaf, or from a boundary that one before it has crossed. Its two requests
+    copy the state and the tail there and end a step on the grid; should what is certain go beyond
+    a boundary, the drafted one waits a step for it and starts from there.
     """
-    passes: list[list[int]] = []
+    passes: list[dict[str, Any]] = []
     place, leaf = 0, prompt_length - 1
-    prefill = 1 + (leaf > grid)  # to the last boundary, and to the last token of the prompt
     while place < num_tokens:
         known = prompt_length + place
         drafted = min(NUM_DRAFTS, num_tokens - place - 1)
         drafts = range(place, place + drafted)
         accepted = next((i for i, draft in enumerate(drafts) if draft in WRONG), drafted)
-        crosses = any(leaf < each < known + drafted for each in range(0, 200, grid))
-        passes.append([accepted, drafted, prefill * (not passes) + 1 + crosses])
+        first = max(leaf, (known - 1) // GRID * GRID)
+        starts = [first, max(first, known // GRID * GRID)][: 1 + (drafted > 0)]
+        ends = [known, known + drafted]
+        passes.append(
+            {
+                "accepted": accepted,
+                "drafted": drafted,
+                "steps": 1 + sum(first < each < ends[-1] for each in range(0, 128, GRID)),
+                "tokens": sum(end - start for start, end in zip(starts, ends, strict=False)),
+                "copies": [
+                    sum(start % size > 0 for start in starts)
+                    for size in (BLOCK[organization], GRID)
+                ],
+            }
+        )
         leaf = known + drafted if accepted == drafted else known
         place += accepted + 1
     return passes
 
 
 @pytest.mark.parametrize("organization", ORGANIZATIONS)
-def test_greedy_drafts_give_the_greedy_tokens_a_pass_a_step(
+def test_greedy_drafts_give_the_greedy_tokens_from_the_accepted_length_on(
     organization: str, results: dict[str, dict[str, Any]]
 ) -> None:
     found = results[organization]["greedy"]["outputs"]
-    assert found["tokens"] == results["separate"]["greedy"]["outputs"]["greedy"]
-    assert found["passes"] == expected_passes(60, 40, sizes(organization)[1])
-    assert {accepted for accepted, _, _ in found["passes"]} == {0, 1, 2, 3, 4}
+    assert found["tokens"] == found["greedy"]
+    assert found["tokens"] == results["separate"]["greedy"]["outputs"]["tokens"]
+    expected = expected_passes(organization, 60, 40)
+    # Before the first pass the prompt but its last token: to the boundary at 32, and to 59.
+    expected[0]["steps"] += 2
+    expected[0]["tokens"] += 59
+    assert found["passes"] == expected
+    assert {each["accepted"] for each in expected} == {0, 1, 2, 3, 4}
+    assert [each["steps"] for each in expected].count(1) > len(expected) / 2
+
+
+@pytest.mark.parametrize("organization", ORGANIZATIONS)
+def test_drafts_are_rolled_back_to_every_length_around_a_boundary(
+    organization: str, results: dict[str, dict[str, Any]]
+) -> None:
+    outputs = results[organization]["rollbacks"]["outputs"]
+    for (accepted, length), found in zip(CASES, outputs["found"], strict=True):
+        # The token behind the accepted drafts, then a pass of four drafts and one more token.
+        assert found["accepted"] == [accepted, NUM_DRAFTS]
+        assert found["tokens"] == outputs["text"][: length + 1 + NUM_DRAFTS + 1]
 
 
 @pytest.mark.parametrize("organization", ORGANIZATIONS)
 def test_sampled_drafts_meet_the_fate_that_a_target_without_rollback_gives_them(
     organization: str, results: dict[str, dict[str, Any]]
 ) -> None:
-    # The reference asks for every distribution by itself, from the first token on; the random
-    # numbers are the same.
+    # The same random numbers, and a target that computes every distribution from the first token.
     ours, theirs = (results[name]["sampled"]["outputs"] for name in (organization, "separate"))
-    assert ours["tokens"] == theirs["tokens"]
-    assert [each[:2] for each in ours["passes"]] == [each[:2] for each in theirs["passes"]]
-    assert ours["tokens"] != ours["greedy"]
-    assert len({accepted for accepted, _, _ in ours["passes"]}) > 2
+    assert ours["tokens"] == theirs["tokens"] != ours["greedy"]
+    fates = [
+        [(each["accepted"], each["drafted"]) for each in one["passes"]] for one in (ours, theirs)
+    ]
+    assert fates[0] == fates[1]
+    assert len({accepted for accepted, _ in fates[0]}) > 2
 
 
 @pytest.mark.parametrize("organization", ["s2", "d0"])

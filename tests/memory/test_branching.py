@@ -801,3 +801,55 @@ def test_a_running_request_leaves_a_restart_point_behind(organization: str) -> N
     assert child is not None
     write(engine, parent, child)
     assert copies(engine) == (2, 2)
+
+
+def reuse_empty_pages_first(engine: BranchEngine) -> None:
+    """Whatever the release order says: so that nothing cached is lost while there are others."""
+    for pool in engine.memory.pools:
+        for page in list(pool.queue):
+            if pool.entries[page] is not None:
+                pool.queue.move_to_end(page)
+
+
+def test_a_leaf_waits_for_a_block_before_it_that_is_computed_again(organization: str) -> None:
+    engine = engine_of(organization, max_leaves=1)
+    parent = started(engine, 13)
+    page, pool = parent.sequence.blocks[0], engine.memory.attention_pool
+    engine.drop(parent, leaf=True)
+    engine.step()
+    reuse_empty_pages_first(engine)
+    pool.queue.move_to_end(page, last=False)
+    pool.release(pool.take(1), hashed="tail", plain="tail")
+    again = engine.start(CONTEXT[:9])
+    assert again is not None and engine.grow(again, 8)
+    engine.check()
+    # The block has its key by now, and its words when the step is over.
+    assert engine.start_from_leaf(CONTEXT[:13], 1) is None
+    engine.step()
+    child = engine.start_from_leaf(CONTEXT[:13], 1)
+    assert child is not None
+    write(engine, child)
+
+
+def test_the_deepest_leaf_within_a_text_is_found(organization: str) -> None:
+    engine = engine_of(organization, max_leaves=5)
+    text, other = [*CONTEXT[:21], 7], [*CONTEXT[:12], 7, 7, 7]
+
+    def deepest(tokens: list[int], num_tokens: int, salt: str | None = "one") -> int | None:
+        branch = engine.new_branch(tokens, salt)
+        hit = engine.memory.branching.deepest_leaf(
+            branch.sequence, tokens, num_tokens=num_tokens, salt=salt
+        )
+        return None if hit is None else hit.tokens
+
+    for num_tokens in (13, 5, 21):
+        kept(engine, num_tokens, salt="one")
+        reuse_empty_pages_first(engine)
+    kept(engine, 15, salt="two")
+    assert [deepest(text, limit) for limit in (22, 21, 20, 13, 12, 5, 4)] == [
+        *(21, 21, 13, 13, 5, 5, None)
+    ]
+    assert deepest(other, 15) == 5  # the other one is of 13 tokens, of which the last is not here
+    assert deepest(text, 22, salt="two") == 15 and deepest(text, 22, salt=None) is None
+    engine.memory.reset_cache()
+    assert deepest(text, 22) is None
