@@ -182,14 +182,17 @@ def _print_plan(arguments: list[str]) -> None:
 
 def _print_pools(settings: EngineSettings, console: Console) -> None:
     layout, model = settings.layout, settings.model
+    layers = f"{model.num_attention_layers} layers"
+    if model.composites_per_checkpoint > 1:
+        layers = f"{layers} of attention with {model.composites_per_checkpoint} recurrent ones each"
     console.print(
-        f"{settings.organization.name} for {model.name}: {model.num_attention_layers} layers, "
+        f"{settings.organization.name} for {model.name}: {layers}, "
         f"{layout.block_size}-token blocks, a checkpoint every {layout.checkpoint_grid} tokens"
     )
     if settings.budget_bytes is None:
         console.print("pools: as large as vLLM's memory allows, which shows when it starts")
         return
-    memory, layers = settings.memory(), model.num_attention_layers
+    memory, num_layers = settings.memory(), model.num_attention_layers
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("pool")
     for column in ("pages", "kept free", "page bytes", "bytes a layer", "bytes"):
@@ -197,7 +200,7 @@ def _print_pools(settings: EngineSettings, console: Console) -> None:
     for pool, headroom in zip(memory.pools, memory.admission.headroom_pages, strict=True):
         spec = pool.spec
         numbers = (spec.num_pages, headroom, spec.page_bytes, spec.total_bytes)
-        cells = [f"{number:,}" for number in (*numbers, spec.total_bytes * layers)]
+        cells = [f"{number:,}" for number in (*numbers, spec.total_bytes * num_layers)]
         table.add_row(spec.name, *cells)
     console.print(table)
     console.print(

@@ -18,7 +18,7 @@ from vllm.utils.import_utils import resolve_obj_by_qualname
 from hsexp.config.base import ConfigError
 from hsexp.engine.geometry import model_of
 from hsexp.engine.paged import require_members
-from hsexp.engine.refusals import refuse_features, refuse_geometry, refuse_short_steps
+from hsexp.engine.refusals import refuse_features, refuse_short_steps
 from hsexp.engine.settings import KEY, SCHEDULER, ServingSettings
 
 logger = init_logger(f"vllm.{__name__}")
@@ -65,7 +65,6 @@ def settle(args: EngineArgs, create: Callable[[], VllmConfig]) -> VllmConfig:
     refuse_features(config)
     settings = wanted.resolve(model_of(config), cap=config.scheduler_config.max_num_seqs)
     layout = settings.layout
-    refuse_geometry(settings)
     refuse_short_steps(config, settings)
     require_members(settings)
     _agree(args, "mamba_block_size", layout.checkpoint_grid)

@@ -1,4 +1,7 @@
-"""Small Falcon-H1 checkpoints of a given shape, with seeded weights, for real runs on a CPU.
+"""Small checkpoints of a given shape, with seeded weights, for real runs on a CPU.
+
+A shape with one recurrent layer for each attention layer is a Falcon-H1, one with several a
+Granite-4-H.
 
 The states have exactly the sizes of the shape; everything that no state depends on is as small as
 it can be: 128 hidden channels, a vocabulary of 512. Weights are scaled so that logits differ from
@@ -8,6 +11,7 @@ token to token: a model that always says the same would hide a wrong state.
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from hsexp.cache import cache_folder
 from hsexp.config.base import ConfigError
@@ -30,7 +34,7 @@ def seeded_checkpoint(shape: ModelConfig, *, seed: int = 1) -> Path:
     """The folder of the checkpoint, made at the first call and kept in the user's cache.
 
     Raises:
-        ConfigError: Falcon-H1 has no such shape.
+        ConfigError: neither family has such a shape.
     """
     key = content_key(
         {"shape": shape.model_dump(mode="json"), "seed": seed, "format": _FORMAT}
@@ -60,40 +64,11 @@ def write_checkpoint(
         dtype: of the weights; None takes the shape's, bfloat16 or float32.
 
     Raises:
-        ConfigError: Falcon-H1 has no such shape.
+        ConfigError: neither family has such a shape.
     """
     import torch
-    from transformers import FalconH1Config, FalconH1ForCausalLM
 
-    if shape.num_attention_layers != shape.num_recurrent_layers:
-        raise ConfigError(
-            f"model {shape.name}: a seeded Falcon-H1 has as many recurrent as attention layers, "
-            f"got {shape.num_recurrent_layers} and {shape.num_attention_layers}"
-        )
-    width = shape.ssm_heads * shape.ssm_head_dim
-    config = FalconH1Config(
-        hidden_size=_HIDDEN,
-        intermediate_size=2 * _HIDDEN,
-        num_hidden_layers=shape.num_attention_layers,
-        num_attention_heads=2 * shape.num_kv_heads,
-        num_key_value_heads=shape.num_kv_heads,
-        head_dim=shape.head_dim,
-        mamba_d_ssm=width,
-        mamba_n_heads=shape.ssm_heads,
-        mamba_d_head=shape.ssm_head_dim,
-        mamba_d_state=shape.d_state,
-        mamba_n_groups=shape.ssm_groups,
-        mamba_d_conv=shape.conv_width,
-        mamba_expand=max(width // _HIDDEN, 1),
-        mamba_chunk_size=32,
-        vocab_size=VOCABULARY,
-        max_position_embeddings=shape.max_model_tokens,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-        tie_word_embeddings=False,
-    )
-    model = FalconH1ForCausalLM(config)
+    model = _falcon_h1(shape) if shape.composites_per_checkpoint == 1 else _granite_4_h(shape)
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         if parameter.dim() >= 2:
@@ -101,3 +76,72 @@ def write_checkpoint(
             parameter.data.normal_(0, scale, generator=generator)
     chosen = dtype or ("bfloat16" if shape.dtype_bytes == 2 else "float32")
     model.to(getattr(torch, chosen)).save_pretrained(folder)
+
+
+def _falcon_h1(shape: ModelConfig) -> Any:
+    """Attention and one Mamba2 mixer in each layer."""
+    from transformers import FalconH1Config, FalconH1ForCausalLM
+
+    width = shape.ssm_heads * shape.ssm_head_dim
+    return FalconH1ForCausalLM(
+        FalconH1Config(
+            hidden_size=_HIDDEN,
+            intermediate_size=2 * _HIDDEN,
+            num_hidden_layers=shape.num_attention_layers,
+            num_attention_heads=2 * shape.num_kv_heads,
+            head_dim=shape.head_dim,
+            mamba_d_ssm=width,
+            mamba_expand=max(width // _HIDDEN, 1),
+            **_shared_fields(shape),
+        )
+    )
+
+
+def _granite_4_h(shape: ModelConfig) -> Any:
+    """Mamba2 layers with an attention layer in the middle of each group; dense.
+
+    Raises:
+        ConfigError: its inner width is no multiple of its hidden one, which attention's heads make.
+    """
+    from transformers import GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM
+
+    width, hidden = shape.ssm_heads * shape.ssm_head_dim, shape.num_kv_heads * shape.head_dim
+    if width % hidden:
+        raise ConfigError(
+            f"model {shape.name}: a seeded Granite-4-H has an inner width that is a multiple of "
+            f"num_kv_heads * head_dim, got {width} and {hidden}"
+        )
+    group = ["mamba"] * shape.composites_per_checkpoint
+    group.insert(len(group) // 2, "attention")
+    layers = group * shape.num_attention_layers
+    return GraniteMoeHybridForCausalLM(
+        GraniteMoeHybridConfig(
+            hidden_size=hidden,
+            num_local_experts=0,
+            shared_intermediate_size=2 * hidden,
+            num_hidden_layers=len(layers),
+            layer_types=layers,
+            num_attention_heads=shape.num_kv_heads,
+            mamba_expand=width // hidden,
+            **_shared_fields(shape),
+        )
+    )
+
+
+def _shared_fields(shape: ModelConfig) -> dict[str, Any]:
+    """What both families call alike."""
+    return {
+        "num_key_value_heads": shape.num_kv_heads,
+        "mamba_n_heads": shape.ssm_heads,
+        "mamba_d_head": shape.ssm_head_dim,
+        "mamba_d_state": shape.d_state,
+        "mamba_n_groups": shape.ssm_groups,
+        "mamba_d_conv": shape.conv_width,
+        "mamba_chunk_size": 32,
+        "vocab_size": VOCABULARY,
+        "max_position_embeddings": shape.max_model_tokens,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "tie_word_embeddings": False,
+    }

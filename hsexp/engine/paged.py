@@ -19,13 +19,13 @@ from typing import Any
 
 import torch
 from vllm.config.mamba import MambaBackendEnum
+from vllm.utils.math_utils import round_up
 from vllm.utils.torch_utils import async_tensor_h2d
 
 from hsexp.config.base import ConfigError
 from hsexp.engine.kernels.ops import PagedOps, ops_for
 from hsexp.engine.manager import NULL_ID, NewComposite
 from hsexp.engine.settings import EngineSettings
-from hsexp.geometry import StateGeometry
 from hsexp.memory.checkpoint import NO_LINE
 
 
@@ -63,10 +63,9 @@ class PagedLayout:
         if places.is_contiguous and model.composites_per_checkpoint == 1:
             return None
         require_members(settings)
-        pool = settings.plan.pools[-1]
         return cls(
-            num_pages=pool.num_pages,
-            page_bytes=pool.page_bytes,
+            num_pages=settings.plan.pools[-1].num_pages,
+            page_bytes=places.page_bytes,
             num_composites=model.composites_per_checkpoint,
             num_members=places.num_members,
             heads_per_member=model.ssm_heads // places.num_members,
@@ -76,7 +75,7 @@ class PagedLayout:
             conv_channels=model.conv_channels,
             conv_offset_bytes=places.conv_offset_bytes,
             conv_step_bytes=places.conv_step_bytes,
-            line_bytes=pool.page_bytes // places.lines_per_page,
+            line_bytes=places.page_bytes // places.lines_per_page,
             lines_per_page=places.lines_per_page,
         )
 
@@ -109,17 +108,16 @@ class PagedLayout:
 
 
 def require_members(settings: EngineSettings) -> None:
-    """States that are kept in pages must divide into whole heads a page, and a page into whole
-    lines: kernels step from line to line through all pages.
+    """A state's heads must divide evenly among its pages, and a page into whole lines: kernels
+    step from line to line through all pages.
 
     Raises:
         ConfigError: the sizes do not; names them.
     """
-    layout, model = settings.layout, settings.model
-    places, page_bytes = layout.places, layout.state_page_bytes
+    places, model = settings.layout.places, settings.model
+    page_bytes, num_members = places.page_bytes, places.num_members
     head_bytes = model.ssm_head_dim * model.d_state * model.ssm_element_bytes
-    ssm_bytes = StateGeometry.of(model).ssm_bytes
-    if not places.is_contiguous and (ssm_bytes % page_bytes or page_bytes % head_bytes):
+    if model.ssm_heads % num_members or model.ssm_heads // num_members * head_bytes > page_bytes:
         raise ConfigError(
             f"{model.name}: an SSM state of {model.ssm_heads} heads of {head_bytes} bytes does "
             f"not divide into head-aligned members of {page_bytes} bytes"
@@ -182,21 +180,50 @@ class RowBuffers:
         return staged
 
 
-class CompositeTable:
-    """Member pages and convolution line by composite id; the same for all layers."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerStates:
+    """What a recurrent layer needs to find its states."""
 
-    def __init__(self, layout: PagedLayout, device: torch.device) -> None:
+    ops: PagedOps
+    members: torch.Tensor
+    """[member, composite id]: a contiguous row of page ids for each member."""
+    lines: torch.Tensor
+    """[composite id]"""
+
+
+class CompositeTable:
+    """Member pages and convolution lines by composite id; the same for all attention layers."""
+
+    def __init__(
+        self, layout: PagedLayout, composites: Mapping[str, int], device: torch.device
+    ) -> None:
         self.layout = layout
         self.ops = ops_for(device)
-        rows = layout.num_pages
-        self.members = torch.zeros((layout.num_members, rows), dtype=torch.int32, device=device)
-        """[member, composite]: a contiguous row of page ids for each member."""
-        self.lines = torch.full((rows,), NO_LINE, dtype=torch.int32, device=device)
+        self._composites = composites
+        # In whole 16 bytes, so that all layers' parts are aligned alike: one compilation for all.
+        rows = round_up(layout.num_pages, 4)
+        num_members = layout.num_composites * layout.num_members
+        self.members = torch.zeros((num_members, rows), dtype=torch.int32, device=device)
+        """[member, composite id], the members of a layer behind those of the one before."""
+        self.lines = torch.full(
+            (layout.num_composites, rows), NO_LINE, dtype=torch.int32, device=device
+        )
+        """[layer of an attention layer, composite id]"""
 
     @property
     def kernel_path(self) -> str:
         """Which kernels read and write the states: cpu-ops or triton-fused."""
         return self.ops.name
+
+    def bind(self, layer: Any, pages: torch.Tensor) -> None:
+        """Give a MambaMixer2 layer its part of the table, and its views of its raw pages."""
+        composite, num_members = self._composites[layer.prefix], self.layout.num_members
+        layer.kv_cache = self.layout.views(pages, *layer.get_state_dtype(), composite=composite)
+        layer.hsexp_states = LayerStates(
+            ops=self.ops,
+            members=self.members[composite * num_members : (composite + 1) * num_members],
+            lines=self.lines[composite],
+        )
 
     def enter(self, composites: Iterable[NewComposite]) -> None:
         """Rows of states that are first used in the coming step; one copy to the device.
@@ -206,23 +233,35 @@ class CompositeTable:
         latest = {composite.composite_id: composite for composite in composites}
         if not latest:
             return
-        num_members = self.layout.num_members
-        # Without slabs the convolution has the page behind the members to itself.
+        num_members, num_lines = len(self.members), len(self.lines)
+        # Without slabs each convolution state lies in a page, one of the last of the checkpoint.
         rows = [
-            (key, *new.pages[:num_members], new.pages[-1] if new.line == NO_LINE else new.line)
+            (
+                key,
+                *new.pages[:num_members],
+                *(new.pages[-num_lines:] if new.line == NO_LINE else [new.line] * num_lines),
+            )
             for key, new in latest.items()
         ]
         packed = async_tensor_h2d(rows, dtype=torch.int32, device=self.members.device)
         ids = packed[:, 0].long()
         self.members[:, ids] = packed[:, 1 : 1 + num_members].T
-        self.lines[ids] = packed[:, -1]
+        self.lines[:, ids] = packed[:, 1 + num_members :].T
 
 
 _table: CompositeTable | None = None
 
 
-def open_table(layout: PagedLayout | None, vllm_config: Any, device: torch.device) -> None:
+def open_table(
+    layout: PagedLayout | None,
+    composites: Mapping[str, int],
+    vllm_config: Any,
+    device: torch.device,
+) -> None:
     """One table for this worker process; None for contiguous states.
+
+    Args:
+        composites: which of its attention layer's composites a recurrent layer has, by name.
 
     Raises:
         ConfigError: vLLM is asked for another state update than the one that ours stand for.
@@ -230,7 +269,7 @@ def open_table(layout: PagedLayout | None, vllm_config: Any, device: torch.devic
     global _table
     if layout is not None:
         _require_plain_updates(vllm_config)
-    _table = None if layout is None else CompositeTable(layout, device)
+    _table = None if layout is None else CompositeTable(layout, composites, device)
 
 
 def table() -> CompositeTable | None:

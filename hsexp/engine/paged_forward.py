@@ -14,7 +14,7 @@ from vllm.model_executor.layers.mamba.mamba_mixer2 import (
     mamba_chunk_scan_combined_varlen,
 )
 
-from hsexp.engine.paged import CompositeTable, StateRows, table
+from hsexp.engine.paged import LayerStates, StateRows
 from hsexp.memory.checkpoint import NO_LINE
 
 
@@ -26,8 +26,7 @@ def conv_ssm_forward(mixer: Any, projected_states: torch.Tensor, output: torch.T
         projected_states: [tokens, ...] gate, convolution input and dt; the second is overwritten.
         output: [tokens, heads x head_dim], written.
     """
-    paged = table()
-    assert paged is not None
+    paged: LayerStates = mixer.hsexp_states
     hidden_b_c, dt = torch.split(
         projected_states[..., mixer.tped_intermediate_size :],
         [mixer.tped_conv_size, mixer.tped_dt_size],
@@ -51,7 +50,7 @@ def conv_ssm_forward(mixer: Any, projected_states: torch.Tensor, output: torch.T
 
 def _prefill(
     mixer: Any,
-    paged: CompositeTable,
+    paged: LayerStates,
     metadata: Any,
     rows: StateRows,
     hidden_b_c: torch.Tensor,
@@ -105,7 +104,7 @@ def _prefill(
 
 def _decode(
     mixer: Any,
-    paged: CompositeTable,
+    paged: LayerStates,
     rows: StateRows,
     hidden_b_c: torch.Tensor,
     dt: torch.Tensor,

@@ -210,7 +210,8 @@ def _open_table(stock: Callable[..., Any]) -> Callable[..., Any]:
         # Profiling for CUDA graphs makes a small stock cache first, which is none of ours.
         settings = planned_settings(self.vllm_config, kv_cache_config, *args, **kwargs)
         layout = None if settings is None else paged.PagedLayout.of(settings)
-        paged.open_table(layout, self.vllm_config, self.device)
+        composites = {} if settings is None else kv_cache_config.composites
+        paged.open_table(layout, composites, self.vllm_config, self.device)
         result = stock(self, kv_cache_config, *args, **kwargs)
         if settings is not None:
             from hsexp.engine.copies import carry_forks
@@ -249,8 +250,7 @@ def _paged_views(stock: Callable[..., Any]) -> Callable[..., Any]:
         if table is None:
             stock(self, kv_cache)
             return
-        conv_dtype, ssm_dtype = self.get_state_dtype()
-        self.kv_cache = table.layout.views(kv_cache, conv_dtype, ssm_dtype)
+        table.bind(self, kv_cache)
 
     return bind_kv_cache
 

@@ -34,6 +34,13 @@ class PlannedCacheConfig(KVCacheConfig):
 
     settings: EngineSettings
 
+    @property
+    def composites(self) -> dict[str, int]:
+        """Which of its attention layer's composites each recurrent layer has."""
+        _, mamba = self.kv_cache_groups
+        num_composites = self.settings.model.composites_per_checkpoint
+        return {name: i % num_composites for i, name in enumerate(mamba.layer_names)}
+
 
 def plan_pools(
     vllm_config: VllmConfig,
@@ -75,8 +82,9 @@ def kv_cache_config(
 ) -> PlannedCacheConfig:
     """One attention and one Mamba group over tensors of exactly the planned size.
 
-    Layers are paired in order: attention layer i and Mamba layer i share a tensor where the
-    organization shares pages, and have one each where it does not.
+    Layers belong together in order: attention layer i and Mamba layers c i to c i + c - 1, where
+    there are c for each. They share a tensor where the organization shares pages; where it does
+    not, the Mamba layers share one. Pages have the same ids in the tensors of all attention layers.
 
     Raises:
         ConfigError: the model's layers are not what the settings say, or memory is short.
@@ -145,22 +153,27 @@ def _mamba_spec(settings: EngineSettings, spec: MambaSpec, page_bytes: int) -> M
     paged = PagedLayout.of(settings)
     if paged is None:
         return replace(spec, block_size=grid, page_size_padded=page_bytes)
-    member = (paged.heads_per_member, paged.head_dim, paged.d_state)
-    return replace(
-        spec, block_size=grid, shapes=(member,), dtypes=spec.dtypes[1:], page_size_padded=None
+    member = replace(
+        spec,
+        block_size=grid,
+        shapes=((paged.heads_per_member, paged.head_dim, paged.d_state),),
+        dtypes=spec.dtypes[1:],
+        page_size_padded=None,
     )
+    return replace(member, page_size_padded=_padded(page_bytes, member.page_size_bytes))
 
 
 def _tensors(plan: PoolPlan, attention: list[str], mamba: list[str]) -> list[KVCacheTensor]:
-    pairs = zip(attention, mamba, strict=True)
-    if len(plan.pools) == 1:
-        size = plan.pools[0].total_bytes
-        return [KVCacheTensor(size=size, shared_by=list(pair)) for pair in pairs]
-    return [
-        KVCacheTensor(size=pool.total_bytes, shared_by=[name])
-        for pair in pairs
-        for pool, name in zip(plan.pools, pair, strict=True)
-    ]
+    num_composites = len(mamba) // len(attention)
+    tensors = []
+    for i, name in enumerate(attention):
+        states = mamba[i * num_composites : (i + 1) * num_composites]
+        owners = [[name, *states]] if len(plan.pools) == 1 else [[name], states]
+        tensors += [
+            KVCacheTensor(size=pool.total_bytes, shared_by=shared_by)
+            for pool, shared_by in zip(plan.pools, owners, strict=True)
+        ]
+    return tensors
 
 
 def _require_layers(
@@ -177,17 +190,16 @@ def _require_layers(
                 raise ConfigError(f"layer {name} is {spec.mamba_type.name}, which is not Mamba2")
         elif type(spec) is not FullAttentionSpec or spec.sliding_window is not None:
             raise ConfigError(f"layer {name} has a {kind}, which is not full attention")
-    if not attention or len(attention) != len(mamba):
-        raise ConfigError(
-            f"the model must have as many attention as Mamba2 layers, got {len(attention)} and "
-            f"{len(mamba)}"
-        )
-    planned = settings.model.num_attention_layers
-    if len(attention) != planned:
-        raise ConfigError(
-            f"the model has {len(attention)} attention layers, and the pools are planned for "
-            f"{planned}"
-        )
+    model = settings.model
+    for kind, layers, planned in (
+        ("attention", attention, model.num_attention_layers),
+        ("Mamba2", mamba, model.num_recurrent_layers),
+    ):
+        if len(layers) != planned:
+            raise ConfigError(
+                f"the model has {len(layers)} {kind} layers, and the pools are planned for "
+                f"{planned}"
+            )
     for name, spec in [*attention.items(), *mamba.items()]:
         _require_geometry(settings, name, spec)
 

@@ -9,7 +9,6 @@ from vllm.config import VllmConfig
 
 from hsexp.config.base import ConfigError
 from hsexp.engine.settings import EngineSettings
-from hsexp.geometry import StateGeometry
 
 
 def refuse_features(vllm_config: VllmConfig) -> None:
@@ -40,22 +39,6 @@ def refuse_short_steps(vllm_config: VllmConfig, settings: EngineSettings) -> Non
             raise ConfigError(
                 f"{name} {limit} must hold a chunk of one checkpoint grid ({grid} tokens)"
             )
-
-
-def refuse_geometry(settings: EngineSettings) -> None:
-    """Models that have sizes, and that the engine cannot serve yet.
-
-    Raises:
-        ConfigError: names the model and its layers.
-    """
-    model = settings.model
-    num_composites = StateGeometry.of(model).composites
-    if num_composites > 1:
-        raise ConfigError(
-            f"model {model.name} has {model.num_recurrent_layers} Mamba2 and "
-            f"{model.num_attention_layers} attention layers: checkpoints of {num_composites} "
-            "composites are not served yet"
-        )
 
 
 def _features(config: VllmConfig) -> dict[str, bool]:

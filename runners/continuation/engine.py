@@ -362,8 +362,9 @@ class _Watch(Observer):
                 digest.update(_bytes(ssm[state.pages[0]]))
             else:
                 conv, ssm = cache
-                digest.update(_bytes(conv[int(paged.lines[state.pages[0]])]))
-                digest.update(_bytes(ssm[state.pages[: paged.layout.num_members]]))
+                places, row = layer.hsexp_states, state.pages[0]
+                digest.update(_bytes(conv[int(places.lines[row])]))
+                digest.update(_bytes(ssm[places.members[:, row]]))
         return digest.hexdigest()
 
 

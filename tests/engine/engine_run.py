@@ -240,6 +240,7 @@ class _Watch:
             "live": len(memory.sequences) + memory.pinning.num_pins,
             "free": [pool.num_free for pool in memory.pools],
             "usable": [pool.spec.num_usable for pool in memory.pools],
+            "copies": dict(memory.branching.copies.num_done),
         }
         if self._poison is not None:
             found["poisoned"] = dict(self._poison.counts)

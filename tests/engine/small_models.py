@@ -1,4 +1,4 @@
-"""Small Falcon-H1 checkpoints with seeded weights whose logits are not degenerate."""
+"""Small hybrid checkpoints with seeded weights whose logits are not degenerate."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from hsexp.config.schema import ModelConfig
 from hsexp.engine.mini import VOCABULARY, write_checkpoint
 
-__all__ = ["VOCABULARY", "save_model", "save_tokenizer", "tiny"]
+__all__ = ["VOCABULARY", "save_model", "save_tokenizer", "tiny", "tiny_granite"]
 
 
 def save_model(folder: Path, shape: ModelConfig, *, dtype: str, seed: int = 1) -> str:
@@ -32,6 +32,27 @@ def tiny(dtype_bytes: Any) -> ModelConfig:
         dtype_bytes=dtype_bytes,
         max_model_tokens=2048,
         d0_attention_fraction=0.6,
+    )
+
+
+def tiny_granite(dtype_bytes: Any) -> ModelConfig:
+    """Two attention and six Mamba2 layers: at 4 bytes an element a 32-token block is 32 KiB, an SSM
+    state two members of four heads, a convolution 4.5 KiB, so that a checkpoint's three make a
+    slot of 16 KiB."""
+    return ModelConfig(
+        name="tiny_granite",
+        num_attention_layers=2,
+        num_recurrent_layers=6,
+        num_kv_heads=2,
+        head_dim=64,
+        ssm_heads=8,
+        ssm_head_dim=32,
+        d_state=64,
+        ssm_groups=1,
+        conv_width=4,
+        dtype_bytes=dtype_bytes,
+        max_model_tokens=2048,
+        d0_attention_fraction=0.4,
     )
 
 

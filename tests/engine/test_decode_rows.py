@@ -51,22 +51,25 @@ def builder(vllm_config: Any) -> Iterator[Any]:
     layout = paged.PagedLayout(
         num_pages=64,
         page_bytes=16384,
+        num_composites=1,
         num_members=2,
         heads_per_member=2,
         head_dim=32,
         d_state=64,
         conv_rows=3,
         conv_channels=256,
+        conv_offset_bytes=0,
+        conv_step_bytes=0,
         line_bytes=4096,
         lines_per_page=4,
     )
-    paged.open_table(layout, vllm_config, torch.device("cpu"))
+    paged.open_table(layout, {"layer": 0}, vllm_config, torch.device("cpu"))
     spec = MambaSpec(
         block_size=GRID, shapes=((2, 32, 64),), dtypes=(torch.float32,), mamba_type="mamba2"
     )
     with set_current_vllm_config(vllm_config):
         yield Mamba2AttentionMetadataBuilder(spec, ["layer"], vllm_config, torch.device("cpu"))
-    paged.open_table(None, vllm_config, torch.device("cpu"))
+    paged.open_table(None, {}, vllm_config, torch.device("cpu"))
 
 
 def batch(
@@ -168,8 +171,74 @@ def test_another_state_update_than_ours_stops_the_start(
     assert table is not None
     monkeypatch.setattr(config.mamba_config, field, value)
     with pytest.raises(ConfigError, match=message):
-        paged.open_table(table.layout, config, torch.device("cpu"))
-    paged.open_table(None, config, torch.device("cpu"))  # contiguous states take any
+        paged.open_table(table.layout, {"layer": 0}, config, torch.device("cpu"))
+    paged.open_table(None, {}, config, torch.device("cpu"))  # contiguous states take any
+
+
+class Layer:
+    """What a table asks of a recurrent layer."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.kv_cache: Any = None
+        self.hsexp_states: Any = None
+
+    def get_state_dtype(self) -> tuple[torch.dtype, torch.dtype]:
+        return torch.float32, torch.float32
+
+
+@pytest.mark.parametrize(
+    ("pages", "line", "places", "first_words"),
+    [
+        # Whole pages of 8 words: 4 of SSM state, then 4 of convolution state.
+        (
+            [5, 3],
+            NO_LINE,
+            {"num_members": 1, "conv_offset_bytes": 16},
+            [(5, 0), (5, 4), (3, 0), (3, 4)],
+        ),
+        # Two member pages each, then a convolution page each.
+        ([5, 3, 6, 2, 1, 4], NO_LINE, {"num_members": 2}, [(5, 0), (1, 0), (6, 0), (4, 0)]),
+        # The two convolution states of a slot lie in one line, here the second of page 4.
+        (
+            [5, 3, 6, 2],
+            9,
+            {"num_members": 2, "lines_per_page": 2, "conv_step_bytes": 8},
+            [(5, 0), (4, 4), (6, 0), (4, 6)],
+        ),
+    ],
+    ids=["whole pages", "pages", "slots"],
+)
+def test_each_recurrent_layer_finds_its_own_part_of_a_checkpoint(
+    pages: list[int], line: int, places: dict[str, int], first_words: list[tuple[int, int]]
+) -> None:
+    sizes = {"conv_offset_bytes": 0, "conv_step_bytes": 0, "lines_per_page": 1} | places
+    layout = paged.PagedLayout(
+        num_pages=7,
+        page_bytes=32,
+        num_composites=2,
+        heads_per_member=1,
+        head_dim=2,
+        d_state=2,
+        conv_rows=1,
+        conv_channels=2,
+        line_bytes=32 // sizes["lines_per_page"],
+        **sizes,
+    )
+    table = paged.CompositeTable(layout, {"first": 0, "second": 1}, torch.device("cpu"))
+    table.enter([NewComposite(composite_id=5, pages=tuple(pages), line=line)])
+    words = torch.arange(7 * 8, dtype=torch.float32)
+    found = []
+    for layer in (Layer("first"), Layer("second")):
+        table.bind(layer, words.view(torch.int8).view(7, 1, 1, 32))
+        conv_lines, ssm_pages = layer.kv_cache
+        states = layer.hsexp_states
+        assert states.members.shape[0] == layout.num_members and states.members.is_contiguous()
+        found += [
+            divmod(int(ssm_pages[states.members[0, 5]].flatten()[0]), 8),
+            divmod(int(conv_lines[states.lines[5]].flatten()[0]), 8),
+        ]
+    assert found == first_words
 
 
 def test_a_composite_that_is_entered_twice_lies_where_it_was_entered_last(builder: Any) -> None:
@@ -184,7 +253,7 @@ def test_a_composite_that_is_entered_twice_lies_where_it_was_entered_last(builde
         ]
     )
     assert table.members[:, 7].tolist() == [7, 13]
-    assert table.lines[7] == 34
+    assert table.lines[:, 7].tolist() == [34]
     assert table.members[:, 9].tolist() == [9, 12]
-    assert table.lines[9] == 40  # S1: the page behind the members
+    assert table.lines[:, 9].tolist() == [40]  # S1: the page behind the members
     assert addresses == (table.members.data_ptr(), table.lines.data_ptr())

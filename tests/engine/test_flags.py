@@ -190,9 +190,16 @@ def test_a_scheduler_refuses_what_its_configuration_was_given_by_hand(tmp_path: 
         build_scheduler(chosen, config)
 
 
-def test_checkpoints_of_several_composites_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="checkpoints of 9 composites are not served yet"):
-        served_config(tmp_path, GRANITE_4_H, S2 | {"organization": "s0"})
+def test_a_slot_that_holds_one_of_nine_convolution_states_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"slot_bytes 32768 must hold 9 .* 262144 makes 4 slots"):
+        served_config(tmp_path, GRANITE_4_H, S2)
+
+
+def test_a_page_that_does_not_divide_into_whole_lines_is_refused(tmp_path: Path) -> None:
+    # 7 slots of 74,898 bytes and a rest of 2: lines would drift into other pages.
+    odd = read_option("organization", "s2") | {"slot_bytes": 74_898}
+    with pytest.raises(ConfigError, match="524288 bytes does not divide into 7 convolution lines"):
+        served_config(tmp_path, FALCON_H1_7B, S2 | {"organization": odd})
 
 
 def test_states_that_do_not_divide_into_whole_heads_a_page_are_refused(tmp_path: Path) -> None:
@@ -222,6 +229,44 @@ def falcon_layers(
     return {f"attention.{i}": attention for i in range(num_layers)} | {
         f"mamba.{i}": mamba for i in range(num_layers)
     }
+
+
+GRANITE_ATTENTION = replace(ATTENTION, num_kv_heads=4)
+GRANITE_MAMBA = replace(MAMBA, shapes=((3, 4352), (64, 64, 128)))
+
+
+def granite_layers(*, num_mamba: int = 36) -> dict[str, Any]:
+    return {f"attention.{i}": GRANITE_ATTENTION for i in range(4)} | {
+        f"mamba.{i}": GRANITE_MAMBA for i in range(num_mamba)
+    }
+
+
+@pytest.mark.parametrize("organization", ["s0", "s1", "s2_granite", "d0"])
+def test_nine_recurrent_layers_share_what_their_attention_layer_has(
+    organization: str, tmp_path: Path
+) -> None:
+    budget = {"organization": organization, "budget_bytes": 173_015_040}
+    config = served_config(tmp_path, GRANITE_4_H, budget)
+    (plan,) = plan_pools(config, [granite_layers()], [GIB])
+    attention, mamba = plan.kv_cache_groups
+    owners = [tensor.shared_by for tensor in plan.kv_cache_tensors]
+    second = [f"mamba.{i}" for i in range(9, 18)]
+    if organization == "d0":
+        assert (len(owners), owners[2:4]) == (8, [["attention.1"], second])
+    else:
+        assert (len(owners), owners[1]) == (4, ["attention.1", *second])
+    # vLLM's own arithmetic over a tensor: as many pages as the plan has.
+    pools = plan.settings.plan.pools
+    for group, pool in ((attention, pools[0]), (mamba, pools[-1])):
+        assert group.kv_cache_spec.page_size_bytes == pool.page_bytes
+    assert [plan.composites[f"mamba.{i}"] for i in (0, 8, 9, 35)] == [0, 8, 0, 8]
+
+
+def test_another_number_of_recurrent_layers_stops_the_start(tmp_path: Path) -> None:
+    budget = {"organization": "s0", "budget_bytes": 173_015_040}
+    config = served_config(tmp_path, GRANITE_4_H, budget)
+    with pytest.raises(ConfigError, match="has 35 Mamba2 layers, and the pools are planned for 36"):
+        plan_pools(config, [granite_layers(num_mamba=35)], [GIB])
 
 
 def test_a_budget_left_open_becomes_what_the_tightest_worker_has(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from vllm.v1.request import Request, RequestStatus
 from vllm_scheduler import build_scheduler, vllm_config
 
 from hsexp.config.schema import AdmissionConfig, D0Config, PinningConfig, RetentionConfig
-from hsexp.engine.forks import TableChange, announce_samples
+from hsexp.engine.forks import MAX_HIT, TableChange, announce_samples
 from hsexp.engine.scheduler import AsyncHybridScheduler, HybridScheduler
 from hsexp.engine.settings import EngineSettings
 from hsexp.memory import Copy
@@ -297,6 +297,7 @@ class ToyCore:
         stop_after: int | None = None,
         skip_reading: bool = False,
         num_samples: int = 1,
+        max_hit: int | None = None,
     ) -> str:
         """A new request.
 
@@ -305,12 +306,14 @@ class ToyCore:
             stop_after: tokens after which a stop token ends it, which the scheduler cannot foresee.
             skip_reading: it reads no cache, as one that wants logprobs of its prompt.
             num_samples: it is one of so many samples of its prompt.
+            max_hit: tokens of which it may read what others have computed.
         """
         request_id = str(len(self.requests))
         truth = Replay.of(prompt, num_output)
         stops = [] if stop_after is None else [truth.tokens[len(prompt) + stop_after - 1]]
         params = SamplingParams(max_tokens=num_output, ignore_eos=True, stop_token_ids=stops)
         params.skip_reading_prefix_cache = skip_reading
+        params.extra_args = None if max_hit is None else {MAX_HIT: max_hit}
         params.n = num_samples
         announce_samples(params)
         params.n = 1

@@ -35,6 +35,7 @@ class MemoryMachine(RuleBasedStateMachine):
     """One memory, an engine on physical pages, and a client that does what it likes."""
 
     organization: str
+    composites: int
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +45,8 @@ class MemoryMachine(RuleBasedStateMachine):
     def build(self, data: st.DataObject) -> None:
         threshold = st.sampled_from([None, 1, 1, 2])
         policies: dict[str, Any] = {
-            "num_states": data.draw(st.integers(*NUM_STATES), "states"),
+            "num_states": data.draw(st.integers(*NUM_STATES), "states") * self.composites,
+            "composites": self.composites,
             "grid": data.draw(st.sampled_from([8, 16]), "grid"),
             "headroom": data.draw(st.sampled_from([0.0, 0.1, 0.3]), "headroom"),
             "retention": data.draw(threshold, "retention"),
@@ -55,8 +57,10 @@ class MemoryMachine(RuleBasedStateMachine):
             ),
             "num_admission_states": data.draw(st.sampled_from([1, 2]), "admission states"),
         }
-        num_pages = data.draw(st.integers(*NUM_PAGES[self.organization]), "pages")
-        self.engine = ToyEngine(toy_memory(self.organization, num_pages, **policies))
+        few, many = NUM_PAGES[self.organization]
+        num_pages = data.draw(st.integers(few * self.composites, many * self.composites), "pages")
+        memory = toy_memory(self.organization, num_pages, **policies)
+        self.engine = ToyEngine(memory, composites=self.composites)
 
     # -- choices ---------------------------------------------------------------------------------
 
@@ -178,15 +182,18 @@ class MemoryMachine(RuleBasedStateMachine):
         engine.check()
 
 
+@pytest.mark.parametrize("composites", [1, 3])
 @pytest.mark.parametrize("organization", ["s0", "s1", "s2", "d0"])
-def test_no_sequence_of_actions_breaks_the_memory(organization: str) -> None:
+def test_no_sequence_of_actions_breaks_the_memory(organization: str, composites: int) -> None:
     machine = type(
-        f"{organization.upper()}Machine", (MemoryMachine,), {"organization": organization}
+        f"{organization.upper()}Machine",
+        (MemoryMachine,),
+        {"organization": organization, "composites": composites},
     )
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=80,
+            max_examples=80 // composites,
             stateful_step_count=50,
             deadline=None,
             derandomize=True,

@@ -155,6 +155,31 @@ def test_every_pool_gives_one_page_away_as_its_null_page(
         assert [pool.num_usable for pool in pools] == expected
 
 
+def test_granites_checkpoints_are_nine_composites_in_every_organization() -> None:
+    one = StateMix(attention_tokens=0, checkpoints=1)
+    # S0 keeps a composite of 1,074,688 B in a page; S1's and S2's page is 1 MiB, which is an SSM
+    # state, and S1 has a page for each convolution state, S2 one slab for four checkpoints.
+    for name, num_pages, page_bytes in (
+        ("s0", 9, 1_074_688),
+        ("s1", 9 + 9, MIB),
+        ("s2_granite", 9 + 1, MIB),
+        ("d0", 9, 1_074_688),
+    ):
+        organization = organization_of(name, model="granite_4_h")
+        assert organization.mix_bytes(one) == num_pages * page_bytes
+        assert organization.places.page_bytes == page_bytes
+        assert organization.places.num_members == 1
+    four = StateMix(attention_tokens=0, checkpoints=4)
+    assert organization_of("s2_granite", model="granite_4_h").mix_bytes(four) == (36 + 1) * MIB
+
+
+def test_convolution_states_of_a_slot_lie_one_behind_the_other() -> None:
+    places = organization_of("s2_granite", model="granite_4_h").places
+    ends = [(i + 1) * places.conv_step_bytes for i in range(9)]
+    assert ends[0] == 3 * (64 * 64 + 2 * 128) * 2  # width - 1, channels, bytes
+    assert ends[-1] <= 262_144 == places.page_bytes // places.lines_per_page
+
+
 @pytest.mark.parametrize(("row", "model"), [("Falcon", "falcon_h1_7b"), ("Granite", "granite_4_h")])
 def test_d0_splits_a_budget_as_published(row: str, model: str) -> None:
     limits = organization_of("d0", model=model).limits(10**9)
@@ -313,13 +338,13 @@ def test_d0_holds_what_its_scarcer_pool_holds(mix: tuple[int, int]) -> None:
             "s2",
             {"slot_bytes": 16384},
             "slot_bytes 16384 must hold a convolution state of 21504 bytes "
-            "and fit a page of 524288",
+            "and fit a page of 524288; 32768 makes 16 slots a page",
         ),
         (
             "s2",
             {"slot_bytes": 524289},
             "slot_bytes 524289 must hold a convolution state of 21504 bytes "
-            "and fit a page of 524288",
+            "and fit a page of 524288; 32768 makes 16 slots a page",
         ),
         (
             "s1",
@@ -356,6 +381,29 @@ def test_sizes_that_cannot_work_are_refused_with_field_and_value(
 ) -> None:
     with pytest.raises(ValueError) as refused:
         organization_of(name, **changes)
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"slot_bytes": 32768},
+            "slot_bytes 32768 must hold 9 convolution states of 26112 bytes, 235008 in all, "
+            "and fit a page of 1048576; 262144 makes 4 slots a page",
+        ),
+        (
+            {"block_size": 64, "checkpoint_grid": 64},
+            "block_size 64 makes pages of 131072 bytes, too small for 9 convolution states of "
+            "26112 bytes, 235008 in all",
+        ),
+    ],
+)
+def test_a_slot_too_small_for_the_states_of_all_recurrent_layers_is_refused(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError) as refused:
+        organization_of("s2", model="granite_4_h", **changes)
     assert str(refused.value) == message
 
 

@@ -24,19 +24,28 @@ class Arrangement:
     grid: int
     num_pages: int
     policies: dict[str, Any] = field(default_factory=dict)
+    composites: int = 1
 
     def engine(self) -> ToyEngine:
         memory = toy_memory(
-            self.organization, self.num_pages, num_states=7, grid=self.grid, **self.policies
+            self.organization,
+            self.num_pages,
+            num_states=7 * self.composites,
+            grid=self.grid,
+            composites=self.composites,
+            **self.policies,
         )
-        return ToyEngine(memory)
+        return ToyEngine(memory, composites=self.composites)
 
     def __str__(self) -> str:
         policies = "-".join(f"{name}{value}" for name, value in self.policies.items())
-        return f"{self.organization}-grid{self.grid}-{policies or 'plain'}"
+        composites = f"-composites{self.composites}" if self.composites > 1 else ""
+        return f"{self.organization}-grid{self.grid}{composites}-{policies or 'plain'}"
 
 
 TIGHT = {"s0": 14, "s1": 30, "s2": 26, "d0": 40}
+TIGHT_3 = {"s0": 26, "s1": 46, "s2": 26, "d0": 40}
+"""With three composites: those of S2 take as many pages as one of three members."""
 POLICIES: list[dict[str, Any]] = [
     {},
     {"headroom": 0.1},
@@ -49,6 +58,10 @@ ARRANGEMENTS = [
     for name, num_pages in TIGHT.items()
     for grid in (8, 16)
     for policies in POLICIES
+] + [
+    Arrangement(organization=name, grid=8, num_pages=num_pages, policies=policies, composites=3)
+    for name, num_pages in TIGHT_3.items()
+    for policies in POLICIES[::4]
 ]
 
 

@@ -8,6 +8,14 @@ Block of 8 tokens and a checkpoint grid of 8 (D0: block of 2). Sizes follow from
       S2      page 1,024 B   a block; a state is 3 members + one of a slab's 4 slots of 256 B
     TINY_D0   KV 128 B a token, SSM 192 B, convolution 64 B
       D0      unit 256 B of attention (2 tokens), 256 B composites (2 tokens' KV, so grid 8)
+
+With three recurrent layers for each attention layer a checkpoint has three composites:
+
+    TINY_3    KV 128 B a token, SSM 400 B, convolution 80 B
+      S0      page 1,024 B   a block, or a composite; a state is 3 pages
+      S1      page 1,024 B   a block; a state is 3 members + 3 convolution pages
+      S2      page 1,024 B   a block; a state is 3 members + one of a slab's 4 slots of 256 B
+    TINY_D0   a state is 3 composites of 256 B
 """
 
 from collections.abc import Hashable
@@ -62,6 +70,15 @@ TINY_D0 = TINY.model_copy(
     update={"ssm_heads": 1, "ssm_head_dim": 8, "d_state": 12}  # 8 * 12 * 2 B and (8 + 24) * 2 B
 )
 
+TINY_3 = TINY.model_copy(
+    update={
+        "num_recurrent_layers": 3,
+        "ssm_heads": 1,
+        "ssm_head_dim": 20,
+        "d_state": 10,  # 20 * 10 * 2 B = 400 B, and (20 + 2 * 10) * 2 B = 80 B
+    }
+)
+
 NATIVE_ORDER = ReleaseOrder(
     hashed="tail",
     plain_attention="head",
@@ -109,11 +126,13 @@ def toy_memory(
     observer: Observer | None = None,
     max_leaves: int = 0,
     max_drafts: int = 0,
+    composites: int = 1,
     **changes: Any,
 ) -> HybridMemory:
     """`num_pages` usable pages; in D0 those are attention units, beside `num_states` composites.
 
     Args:
+        composites: of a checkpoint, 1 or 3.
         retention: K of S2+Retention, or None.
         pinning: K of pinning at preemption, or None.
         protected: fraction of the recurrent pool that pins may hold.
@@ -124,10 +143,11 @@ def toy_memory(
         # Half a unit above the whole one, so that both pools round down to what was asked for.
         total = num_pages + 1 + num_states + 1 + 1
         fraction = (num_pages + 1.5) / total
-        organization = create(config.model_copy(update={"attention_fraction": fraction}), TINY_D0)
+        model = TINY_D0.model_copy(update={"num_recurrent_layers": composites})
+        organization = create(config.model_copy(update={"attention_fraction": fraction}), model)
         nominal_bytes = total * 256
     else:
-        organization = create(config, TINY)
+        organization = create(config, {1: TINY, 3: TINY_3}[composites])
         nominal_bytes = (num_pages + 1) * organization.plan(1 << 20).pools[0].page_bytes
     memory = build_memory(
         organization,

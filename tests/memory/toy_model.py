@@ -98,10 +98,14 @@ class StaleRead(AssertionError):
 
 
 class PhysicalMemory:
-    """The words of all pages, wiped whenever a page gets a new owner."""
+    """The words of all pages, wiped whenever a page gets a new owner.
 
-    def __init__(self, memory: HybridMemory) -> None:
+    The words of a state are dealt out to its composites, one or three.
+    """
+
+    def __init__(self, memory: HybridMemory, *, composites: int = 1) -> None:
         self.memory = memory
+        self.composites = composites
         store = memory.states
         self.num_slots = store.num_slots if isinstance(store, SlabStateStore) else 0
         self.page_words = max(memory.block_size, PARTS + WINDOW, self.num_slots * WINDOW)
@@ -151,8 +155,9 @@ class PhysicalMemory:
         if len(pages) == 1:  # one composite page
             return [(pages[0], word) for word in range(PARTS + WINDOW)]
         parts = [(pages[part], 0) for part in range(PARTS)]
-        if line < 0:  # the last page is the convolution page
-            return parts + [(pages[PARTS], word) for word in range(WINDOW)]
+        if line < 0:  # each composite's window is in one of the last pages
+            last = pages[-self.composites :] * (WINDOW // self.composites)
+            return parts + [(page, PARTS + word) for word, page in enumerate(last)]
         page, slot = divmod(line, self.num_slots)
         slab = self._recurrent(page)
         return parts + [(slab, slot * WINDOW + word) for word in range(WINDOW)]
@@ -244,9 +249,9 @@ class ToyEngine:
     A step: `admit` and `grow` as many requests as fit, then `step` computes them all.
     """
 
-    def __init__(self, memory: HybridMemory) -> None:
+    def __init__(self, memory: HybridMemory, *, composites: int = 1) -> None:
         self.memory = memory
-        self.physical = PhysicalMemory(memory)
+        self.physical = PhysicalMemory(memory, composites=composites)
         self.waiting: list[ToyRequest] = []
         self.running: list[ToyRequest] = []
         self.finished: list[ToyRequest] = []

@@ -63,7 +63,7 @@ def toy_cases(draw: st.DrawFn, *, max_shared: int = 28) -> ToyCase:
         memory={
             "num_states": draw(st.integers(1, 8)),
             "grid": draw(st.sampled_from([4, 8, 12])),
-            "composites": 1 if organization == "s2" else draw(st.integers(1, 2)),
+            "composites": draw(st.integers(1, 2)),
             "headroom": draw(st.sampled_from([0.0, 0.1, 0.3, 0.5])),
             "reserve": draw(st.sampled_from([0.0, 0.08])),
             "admission_states": draw(st.sampled_from([1, 2])),

@@ -65,7 +65,7 @@ def toy_memory(
 ) -> HybridMemory:
     """`num_pages` usable pages; D0's are attention pages, and `num_states` its recurrent units.
 
-    A checkpoint consists of `composites` states (S2 takes one only).
+    A checkpoint consists of `composites` states.
     """
     geometry = replace(TOY, composites=composites)
     fields: dict[str, Any] = read_option("organization", name) | {
@@ -84,7 +84,7 @@ def toy_memory(
         organization = D0(config, geometry, attention_fraction=attention / num_bytes)
     else:
         fields["checkpoint_grid"] = grid
-        fields |= {"slot_bytes": 1} if name == "s2" else {}
+        fields |= {"slot_bytes": composites} if name == "s2" else {}
         config = parse_union(OrganizationConfig, fields, path="organization")
         organization = {"s0": S0, "s1": S1, "s2": S2}[name](config, geometry)
         num_bytes = (num_pages + 1) * organization.page_bytes

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from hsexp.geometry import StateGeometry
 from hsexp.memory.checkpoint import StateStore
@@ -47,9 +47,10 @@ class StatePlaces:
         pages   [ SSM pages of composite 0 | ... of composite c - 1 ]  then, where convolution
                 states have pages of their own, one for each composite
 
-    A page's content begins at its first byte.
+    An SSM state begins at the first byte of its first page.
     """
 
+    page_bytes: int
     num_members: int
     """Pages of one composite's SSM state."""
     conv_offset_bytes: int
@@ -59,6 +60,17 @@ class StatePlaces:
     has a page, one of the checkpoint's last."""
     lines_per_page: int
     """Convolution lines of a page; 1 where a line is a page."""
+
+    @classmethod
+    def whole_pages(cls, geometry: StateGeometry, page_bytes: int) -> Self:
+        """A composite is a page: its SSM state, then its convolution state."""
+        return cls(
+            page_bytes=page_bytes,
+            num_members=1,
+            conv_offset_bytes=geometry.ssm_bytes,
+            conv_step_bytes=0,
+            lines_per_page=1,
+        )
 
     @property
     def is_contiguous(self) -> bool:
@@ -99,14 +111,9 @@ class Organization(ABC):
         """The store of recurrent and convolution states over the planned pools."""
 
     @property
+    @abstractmethod
     def places(self) -> StatePlaces:
-        """Where states lie. Here a composite is a page: SSM state, convolution state."""
-        return StatePlaces(
-            num_members=1,
-            conv_offset_bytes=self.geometry.ssm_bytes,
-            conv_step_bytes=0,
-            lines_per_page=1,
-        )
+        """Where states lie in their pages."""
 
     @abstractmethod
     def mix_bytes(self, mix: StateMix) -> int:

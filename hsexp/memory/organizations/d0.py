@@ -12,7 +12,7 @@ from typing import ClassVar
 from hsexp.config.schema import D0Config
 from hsexp.geometry import StateGeometry
 from hsexp.memory.checkpoint import PagedStateStore
-from hsexp.memory.organizations.base import Organization, PoolPlan, StateMix
+from hsexp.memory.organizations.base import Organization, PoolPlan, StateMix, StatePlaces
 from hsexp.memory.pool import PagePool, PoolSpec
 
 
@@ -51,6 +51,10 @@ class D0(Organization):
         return PagedStateStore(
             pools[1], self.config.release_order, pages_per_state=self.geometry.composites
         )
+
+    @property
+    def places(self) -> StatePlaces:
+        return StatePlaces.whole_pages(self.geometry, self.geometry.composite_bytes)
 
     def mix_bytes(self, mix: StateMix) -> int:
         return (

@@ -9,7 +9,13 @@ from typing import ClassVar
 from hsexp.config.schema import S0Config
 from hsexp.geometry import StateGeometry
 from hsexp.memory.checkpoint import PagedStateStore
-from hsexp.memory.organizations.base import Organization, PoolPlan, StateMix, nearest_pages
+from hsexp.memory.organizations.base import (
+    Organization,
+    PoolPlan,
+    StateMix,
+    StatePlaces,
+    nearest_pages,
+)
 from hsexp.memory.pool import PagePool, PoolSpec
 
 
@@ -33,6 +39,10 @@ class S0(Organization):
         return PagedStateStore(
             pools[0], self.config.release_order, pages_per_state=self.geometry.composites
         )
+
+    @property
+    def places(self) -> StatePlaces:
+        return StatePlaces.whole_pages(self.geometry, self.page_bytes)
 
     def mix_bytes(self, mix: StateMix) -> int:
         pages = self.attention_objects(mix) + self.geometry.composites * mix.checkpoints

@@ -52,6 +52,7 @@ class S1(Organization):
     def places(self) -> StatePlaces:
         """SSM states in pages of their own, a convolution state at the start of another page."""
         return StatePlaces(
+            page_bytes=self.page_bytes,
             num_members=self.num_members // self.geometry.composites,
             conv_offset_bytes=0,
             conv_step_bytes=0,

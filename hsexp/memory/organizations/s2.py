@@ -24,10 +24,10 @@ class S2(S1):
 
     def __init__(self, config: S2Config, geometry: StateGeometry) -> None:
         super().__init__(config, geometry)
-        self._require_slots()
+        self._require_slots(config.slot_bytes)
         self.num_slots = self.page_bytes // config.slot_bytes
 
-    def _require_slots(self) -> None:
+    def _require_slots(self, slot_bytes: int) -> None:
         """A slot holds the convolution states of a checkpoint, one of each composite."""
         num_states, page_bytes = self.geometry.composites, self.page_bytes
         needed = num_states * self.geometry.conv_bytes
@@ -40,11 +40,11 @@ class S2(S1):
                 f"block_size {self.block_size} makes pages of {page_bytes} bytes, "
                 f"too small for {states.rstrip(',')}"
             )
-        if not needed <= self.config.slot_bytes <= page_bytes:
+        if not needed <= slot_bytes <= page_bytes:
             fitting = range(page_bytes // needed, 0, -1)
             most = next(count for count in fitting if page_bytes % count == 0)
             raise ValueError(
-                f"slot_bytes {self.config.slot_bytes} must hold {states} and "
+                f"slot_bytes {slot_bytes} must hold {states} and "
                 f"fit a page of {page_bytes}; {page_bytes // most} makes {most} slots a page"
             )
 
