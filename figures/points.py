@@ -93,7 +93,7 @@ def leave_empty(axis: Axes, title: str, runs: Runs) -> None:
     axis.text(
         0.5,
         0.5,
-        f"no runs of campaign\n{runs.campaign}, seeds {seeds}",
+        f"no runs of campaign\n{runs.campaign}, seeds\n{seeds}",
         transform=axis.transAxes,
         ha="center",
         va="center",
