@@ -32,6 +32,7 @@ from rich.table import Table
 
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF, options, read_option
+from hsexp.config.overrides import refuse_several_options
 from hsexp.config.schema import ModelConfig
 from hsexp.engine.settings import KEY, SCHEDULER, EngineSettings
 from hsexp.engine.targets import PatchError
@@ -136,6 +137,7 @@ def main(arguments: Sequence[str]) -> int:
 def _compose(overrides: list[str]) -> dict[str, Any]:
     """conf/serve.yaml with overrides, as plain data."""
     try:
+        refuse_several_options(overrides)
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
             composed = compose("serve", overrides)
         data: Any = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)

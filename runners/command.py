@@ -11,6 +11,7 @@ from analysis.errors import AnalysisError
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF
 from hsexp.config.launch import parse_launch
+from hsexp.config.overrides import refuse_several_options
 from hsexp.ledger import LedgerError
 from hsexp.workload import TraceError
 from runners import sweep
@@ -80,10 +81,11 @@ def run_task(composed: DictConfig) -> None:
 def _carry_out(composed: DictConfig) -> tuple[Result, str | None]:
     """The result, and why the launch was refused."""
     try:
+        overrides = list(HydraConfig.get().overrides.task)
+        refuse_several_options(overrides)
         launch = parse_launch(composed)
         if launch.workers is None and sweep.is_job() and sweep.has_company():
             launch = launch.model_copy(update={"workers": 1})
-        overrides = list(HydraConfig.get().overrides.task)
         return run_launch(launch, overrides, _console(), analyse=not sweep.is_job()), None
     except _REFUSALS as error:
         complain(f"error: {error}")

@@ -51,6 +51,12 @@ REFUSED: list[tuple[list[str], str]] = [
         ["organization=s2", "+organization.attention_fraction=0.5"],
         "organization.attention_fraction is not a known setting here (got 0.5)",
     ),
+    # One option where several are named.
+    (
+        ["organization=[s0,s2]"],
+        "organization takes one option, got [s0,s2]; a sweep takes several: -m organization=s0,s2",
+    ),
+    (["budget=[b63]"], "budget takes one option, got [b63]"),
     # Settings that do not fit together.
     (
         ["workload.suffix_min_tokens=5000"],
