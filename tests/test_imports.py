@@ -122,3 +122,9 @@ def test_the_light_install_imports_without_torch_and_vllm() -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_no_two_test_files_share_a_name() -> None:
+    # pytest imports them by their names alone.
+    names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
+    assert len(names) == len(set(names))

@@ -35,7 +35,7 @@ class MemoryMachine(RuleBasedStateMachine):
     """One memory, an engine on physical pages, and a client that does what it likes."""
 
     organization: str
-    composites: int
+    composites: int = 1
 
     def __init__(self) -> None:
         super().__init__()
