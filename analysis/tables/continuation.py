@@ -15,6 +15,7 @@ from analysis.ledgers import Ledgers
 from analysis.published import published_row
 from analysis.runs import ORIGIN, Origin, spell
 from analysis.tables.table import Column, Table
+from hsexp.config.catalog import read_option
 
 CAMPAIGN = "continuation"
 
@@ -52,6 +53,7 @@ def verdicts(ledgers: Ledgers) -> Table:
             for setting, group in frame.groupby(_SETTING, sort=False)
         ]
     )
+    rows = _as_planned(rows)
     rows["mode"] = rows["exact"].map(_MODES)
     return Table(
         name="continuation",
@@ -66,6 +68,20 @@ def verdicts(ledgers: Ledgers) -> Table:
             "states and the largest difference are of the checks that count.",
         ),
         missing=_failed(ledgers),
+    )
+
+
+def _as_planned(rows: pd.DataFrame) -> pd.DataFrame:
+    """In the order in which the campaign names its settings."""
+    campaign = read_option("campaign", CAMPAIGN)["campaign"]
+    ranks = {
+        name: {value: rank for rank, value in enumerate(campaign[values])}
+        for name, values in (("organization", "organizations"), ("treatment", "treatments"))
+    }
+    return rows.sort_values(
+        ["exact", "dtype", "organization", "treatment"],
+        key=lambda column: column.map(ranks[column.name]) if column.name in ranks else column,
+        ignore_index=True,
     )
 
 

@@ -29,6 +29,7 @@ def read_option(group: str, name: str) -> dict[str, Any]:
     )
     merged: dict[str, Any] = {}
     for parent in data.pop("defaults", []):
-        if parent != "_self_":
+        # A mapping chooses an option of another group.
+        if isinstance(parent, str) and parent != "_self_":
             merged |= read_option(group, parent)
     return merged | data

@@ -143,6 +143,12 @@ def test_one_difference_changes_the_verdict(changes: dict[str, int], verdict: st
     assert continuation.verdict(EQUAL | {"num_counted": 1} | changes) == verdict
 
 
+def test_rows_stand_in_the_order_of_the_campaign(tmp_path: Path) -> None:
+    rows = continuation.verdicts(ledgers(tmp_path, by_mode)).rows
+    assert rows["mode"].tolist() == ["stock"] * 3 + ["exact"] * 3
+    assert rows["treatment"].tolist() == ["hit", "batch", "eviction"] * 2
+
+
 def test_a_check_that_failed_is_named_with_its_reason(tmp_path: Path) -> None:
     def outcome(axes: dict[str, Any]) -> dict[str, Any] | str:
         gone = (axes["exact"], axes["depth_tokens"], axes["treatment"], axes["seed"])
