@@ -61,15 +61,15 @@ def main(arguments: Sequence[str]) -> None:
     match arguments[0].partition("=")[0]:
         case "compare":
             wide = Console(highlight=False, width=max(console.width, COMPARISON_WIDTH))
-            _print_and_write(*compare(arguments), wide)
+            print_and_write(*compare(arguments), wide)
         case "calibrate":
             tables, out, device = calibrate(arguments[1:])
-            _print_and_write(tables, out, console)
+            print_and_write(tables, out, console)
             if device is not None:
                 console.print(f"device written: {device}", soft_wrap=True)
         case "beside":
             wide = Console(highlight=False, width=max(console.width, COMPARISON_WIDTH))
-            _print_and_write(*beside(arguments[1:]), wide)
+            print_and_write(*beside(arguments[1:]), wide)
         case _:
             _make_tables(arguments, console)
 
@@ -87,14 +87,15 @@ def _make_tables(arguments: Sequence[str], console: Console) -> None:
         except NoInputsError as error:
             lacking[name] = str(error)
         else:
-            _print_and_write([table], request.out, console)
+            print_and_write([table], request.out, console)
     if len(lacking) == len(names):
         raise NoInputsError("; ".join(dict.fromkeys(lacking.values())))
     for name, why in lacking.items():
         console.print(f"{name}: {why}", markup=False, soft_wrap=True)
 
 
-def _print_and_write(tables: Iterable[Table], folder: Path, console: Console) -> None:
+def print_and_write(tables: Iterable[Table], folder: Path, console: Console) -> None:
+    """Show tables, write each in all its forms, and say where."""
     for table in tables:
         show(table, console)
         paths = write(table, folder)

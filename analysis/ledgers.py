@@ -155,6 +155,19 @@ class _Campaign:
         return self.ledger.attempts()
 
 
+def read_ledger(path: Path) -> tuple[Ledger, pd.DataFrame]:
+    """A ledger by its folder, and the rows that an analysis uses.
+
+    Raises:
+        AnalysisError: it is absent or damaged, or mixes origins.
+    """
+    try:
+        ledger = Ledger.read(path)
+        return ledger, ledger.frame()
+    except LedgerError as error:
+        raise AnalysisError(str(error)) from None
+
+
 def common_origin(runs: Iterable[Runs]) -> Origin:
     """What produced all of them; absent ones say nothing.
 

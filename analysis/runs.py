@@ -28,6 +28,11 @@ class Origin:
     device: str | None = None
     time_model: str | None = None
 
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> "Origin":
+        """That of the first row: of a ledger's frame it is that of all."""
+        return cls(**{name: str(rows[name].iloc[0]) for name in ORIGIN})
+
     def __str__(self) -> str:
         if self.engine is None:
             return self.data_kind

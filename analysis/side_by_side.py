@@ -14,9 +14,9 @@ import pandas as pd
 
 from analysis.command import parse_pairs
 from analysis.errors import AnalysisError, NoRunsError
+from analysis.ledgers import read_ledger
 from analysis.runs import Origin, spell
 from analysis.tables.table import Column, Table
-from hsexp.ledger import Ledger, LedgerError
 
 SIDES = ("measured", "simulated")
 
@@ -105,7 +105,7 @@ def compare(measured: pd.DataFrame, simulated: pd.DataFrame) -> list[Table]:
         cell = _words(_records(other)[0], keys)
         raise AnalysisError(f"{cell}: the two sides served other requests")
     common = [frame.merge(both[keys], on=keys) for frame in (measured, simulated)]
-    origin = Origin(data_kind=" beside ".join(map(_origin, (measured, simulated))))
+    origin = Origin(data_kind=f"{Origin.of(measured)} beside {Origin.of(simulated)}")
     seeds = spell(sorted(both["seed"].unique()))
     lonely = {
         side: len(frame) - len(both)
@@ -119,10 +119,7 @@ def compare(measured: pd.DataFrame, simulated: pd.DataFrame) -> list[Table]:
 
 
 def _read(path: Path, side: str) -> pd.DataFrame:
-    try:
-        frame = Ledger.read(path).frame()
-    except LedgerError as error:
-        raise AnalysisError(str(error)) from None
+    _, frame = read_ledger(path)
     if frame.empty:
         raise NoRunsError(f"{path}: no run was adopted")
     kind = frame["data_kind"].iloc[0]
@@ -251,11 +248,6 @@ def _varied(rows: pd.DataFrame) -> list[str]:
         for axis in AXES
         if axis in rows and (axis == "organization" or len(rows[axis].unique()) > 1)
     ]
-
-
-def _origin(frame: pd.DataFrame) -> str:
-    names = ("data_kind", "engine", "device", "time_model")
-    return str(Origin(**{name: str(frame[name].iloc[0]) for name in names}))
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

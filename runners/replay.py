@@ -21,17 +21,17 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import track
 
-from analysis.__main__ import show
+from analysis.__main__ import print_and_write
 from analysis.command import parse_pairs, run
 from analysis.errors import AnalysisError, NoRunsError
+from analysis.ledgers import read_ledger
 from analysis.runs import Origin
-from analysis.tables.table import Column, Table, write
+from analysis.tables.table import Column, Table
 from hsexp.config.schema import RunConfig, VllmRunConfig
-from hsexp.ledger import Ledger, LedgerError
 from hsexp.sim.scheduler import SimScheduler
 from hsexp.sim.steptime import NS_PER_S, to_ns
-from hsexp.workload import Request, build, isolate
-from runners.sim import memory_of
+from hsexp.workload import Request
+from runners.sim import memory_of, workload_of
 
 _STEP = ["decode_tokens", "prefill_tokens", "running", "waiting"]
 
@@ -94,9 +94,7 @@ def replay(
     recorded: list[Step] = list(steps[_STEP].astype(int).itertuples(index=False, name=None))
     ids, times = requests["request_id"].astype(int), requests["sent_s"].astype(float)
     sent = {key: max(to_ns(time), starts[0]) for key, time in zip(ids, times, strict=True)}
-    workload = build(config.workload, config.arrivals, config.seed)
-    if config.isolation.name == "isolate":
-        workload = isolate(workload)
+    workload, _ = workload_of(config)
     seen = dict(sent)
     while True:
         arrived = sorted(workload.requests, key=lambda request: seen[request.request_id])
@@ -183,11 +181,7 @@ def replays(arguments: Sequence[str]) -> tuple[list[Table], Path]:
     if "ledger" not in given:
         raise AnalysisError("ledger= is required: the folder of a ledger")
     path = Path(given["ledger"])
-    try:
-        ledger = Ledger.read(path)
-        frame = ledger.frame()
-    except LedgerError as error:
-        raise AnalysisError(str(error)) from None
+    ledger, frame = read_ledger(path)
     if frame.empty:
         raise NoRunsError(f"{path}: no run was adopted")
     if set(frame["data_kind"]) != {"measured"} or "organization" not in frame:
@@ -219,7 +213,6 @@ def replays(arguments: Sequence[str]) -> tuple[list[Table], Path]:
 
 
 def _table(rows: pd.DataFrame, frame: pd.DataFrame) -> Table:
-    origin = Origin(**{name: str(frame[name].iloc[0]) for name in vars(Origin(data_kind=""))})
     num_repeated = int(rows["repeated"].sum())
     first = tuple(
         f"{row['organization']} {row['budget']} seed {row['seed']}: {row['first_difference']}."
@@ -231,7 +224,9 @@ def _table(rows: pd.DataFrame, frame: pd.DataFrame) -> Table:
         "step and counter by counter, when its steps take the measured times",
         rows=rows.sort_values(["organization", "budget", "headroom", "retention", "seed"]),
         views=(_COLUMNS,),
-        origin=Origin(data_kind=f"simulated with the step times of runs that were {origin}"),
+        origin=Origin(
+            data_kind=f"simulated with the step times of runs that were {Origin.of(frame)}"
+        ),
         notes=(
             "Delayed: requests that the scheduler first saw in a later step than they were sent "
             "before; the largest of these delays.",
@@ -256,12 +251,7 @@ _COLUMNS = (
 
 
 def main(arguments: Sequence[str]) -> None:
-    tables, folder = replays(arguments)
-    console = Console(highlight=False)
-    for table in tables:
-        show(table, console)
-        written = write(table, folder)
-        console.print(f"  written: {', '.join(map(str, written))}", soft_wrap=True)
+    print_and_write(*replays(arguments), Console(highlight=False))
 
 
 if __name__ == "__main__":

@@ -22,10 +22,7 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
         NoProgress: requests are stuck.
     """
     config = RunConfig.parse(cell.config)
-    workload = _workload(config.workload, config.arrivals, config.seed)
-    digest = workload.digest
-    if config.isolation.name == "isolate":
-        workload = isolate(workload)
+    workload, digest = workload_of(config)
     trace = DepthTrace() if config.trace else None
     record = simulate(
         workload,
@@ -62,6 +59,13 @@ def memory_of(config: RunConfig, observer: Observer | None = None) -> HybridMemo
         admission=config.admission, retention=config.retention, pinning=config.pinning
     )
     return build_memory(organization, config.organization, config.budget.bytes, policies, observer)
+
+
+def workload_of(config: RunConfig) -> tuple[Workload, str]:
+    """What a run serves, and the digest of its requests before isolation sets them apart."""
+    workload = _workload(config.workload, config.arrivals, config.seed)
+    digest = workload.digest
+    return (isolate(workload) if config.isolation.name == "isolate" else workload), digest
 
 
 @lru_cache(maxsize=4)

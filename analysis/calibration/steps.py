@@ -9,8 +9,9 @@ import pandas as pd
 
 from analysis.calibration.fit import TERMS
 from analysis.errors import AnalysisError
+from analysis.ledgers import read_ledger
 from analysis.runs import ORIGIN, Origin
-from hsexp.ledger import Ledger, LedgerError
+from hsexp.ledger import LedgerError
 
 DIGEST_DIGITS = 16
 
@@ -50,11 +51,7 @@ def read_steps(paths: Sequence[Path]) -> Steps:
     """
     tables, frames, sources = [], [], []
     for path in paths:
-        try:
-            ledger = Ledger.read(path)
-            frame = ledger.frame()
-        except LedgerError as error:
-            raise AnalysisError(str(error)) from None
+        ledger, frame = read_ledger(path)
         frames.append(frame[list(ORIGIN)])
         sources.append(f"{path} ({_digest(path)})")
         for cell_id in frame["cell_id"]:
@@ -75,7 +72,7 @@ def read_steps(paths: Sequence[Path]) -> Steps:
         )
     return Steps(
         table=pd.concat(tables, ignore_index=True),
-        origin=Origin(**{name: str(origins.iloc[0][name]) for name in ORIGIN}),
+        origin=Origin.of(origins),
         sources=tuple(sources),
     )
 

@@ -13,7 +13,7 @@ import pandas as pd
 from analysis.errors import NoRunsError
 from analysis.ledgers import Ledgers
 from analysis.published import published_row
-from analysis.runs import ORIGIN, Origin, spell
+from analysis.runs import Origin, spell
 from analysis.tables.table import Column, Table
 from hsexp.config.catalog import read_option
 
@@ -324,7 +324,7 @@ def _read(ledgers: Ledgers) -> tuple[pd.DataFrame, Origin]:
         frame = frame[frame["seed"].isin(ledgers.seeds)]
     if frame.empty:
         raise NoRunsError(f"campaign {CAMPAIGN}: no check has a result")
-    return frame, Origin(**{name: frame[name].iloc[0] for name in ORIGIN})
+    return frame, Origin.of(frame)
 
 
 def _failed(ledgers: Ledgers) -> tuple[str, ...]:

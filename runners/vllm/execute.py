@@ -9,8 +9,8 @@ from hsexp.config.schema import LimitsConfig, VllmRunConfig
 from hsexp.ledger import EngineFacts
 from hsexp.metrics import summarize
 from hsexp.plan import Cell
-from hsexp.workload import Workload, build, isolate
-from runners.sim import memory_of
+from hsexp.workload import Workload
+from runners.sim import memory_of, workload_of
 from runners.trial import Outcome
 from runners.vllm.command import (
     SERVER,
@@ -47,10 +47,7 @@ def execute(
         ConfigError: the cell's configuration is refused.
     """
     config = VllmRunConfig.parse(cell.config)
-    workload = build(config.workload, config.arrivals, config.seed)
-    digest = workload.digest
-    if config.isolation.name == "isolate":
-        workload = isolate(workload)
+    workload, digest = workload_of(config)
     refused = refusals(config, workload)
     checkpoint = checkpoint_of(config)
     load = load_of(config, workload, refused, checkpoint.vocabulary, limits)
