@@ -20,7 +20,7 @@ from vllm.v1.engine import EngineCoreReadyResponse
 
 from hsexp.config.base import Config, ConfigError
 from hsexp.engine.settings import EngineSettings
-from hsexp.engine.targets import VLLM_VERSION, PatchError
+from hsexp.engine.targets import VLLM_VERSION, PatchError, require_active
 
 logger = init_logger(f"vllm.{__name__}")
 
@@ -249,9 +249,9 @@ def plugin_digest() -> str:
 
 def _describe_worker(worker: Any) -> dict[str, Any]:
     """Runs in the worker's process: facts of its buffers."""
-    from hsexp.engine import paged, plugin
+    from hsexp.engine import paged
 
-    plugin.require_active()
+    require_active()
     runner = worker.model_runner
     layers = runner.compilation_config.static_forward_context.values()
     caches = [layer.kv_cache for layer in layers if hasattr(layer, "kv_cache")]

@@ -19,7 +19,7 @@ from typing import Any
 from hsexp.config.schema import ReleaseOrder
 from hsexp.memory.admission import HeadroomAdmission
 from hsexp.memory.branching import Branching
-from hsexp.memory.checkpoint import Checkpoint, StateStore
+from hsexp.memory.checkpoint import Checkpoint, Slab, StateStore
 from hsexp.memory.copies import Copy
 from hsexp.memory.drafting import Drafting
 from hsexp.memory.index import CacheIndex
@@ -28,7 +28,6 @@ from hsexp.memory.observer import LossCause, Observer
 from hsexp.memory.pinning import NoPinning
 from hsexp.memory.pool import MemoryFault, PagePool
 from hsexp.memory.sequence import Depths, Hit, PrefixKeys, Refusal, SequenceMemory
-from hsexp.memory.slab import Slab
 
 MISS = Hit(tokens=0)
 

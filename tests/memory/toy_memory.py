@@ -43,9 +43,9 @@ from hsexp.memory import (
     SequenceMemory,
     build_memory,
 )
-from hsexp.memory.checkpoint import Checkpoint
+from hsexp.memory.checkpoint import Checkpoint, Slab
 from hsexp.memory.organizations import create
-from hsexp.memory.slab import Slab, SlabStateStore
+from hsexp.memory.slab import SlabStateStore
 
 ORGANIZATIONS = ("s0", "s1", "s2", "d0")
 
