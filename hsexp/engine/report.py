@@ -179,7 +179,9 @@ def make_report(scheduler: Any) -> None:
                 page_bytes=pool.spec.page_bytes,
                 headroom_pages=headroom,
             )
-            for pool, headroom in zip(memory.pools, memory.admission.headroom_pages, strict=True)
+            for pool, headroom in zip(
+                memory.cache.pools, memory.admission.headroom_pages, strict=True
+            )
         ),
         max_running=scheduler.max_num_running_reqs,
         max_model_len=scheduler.max_model_len,

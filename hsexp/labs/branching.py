@@ -16,7 +16,7 @@ import numpy as np
 
 from hsexp.config.schema import BranchingCampaign, OrganizationConfig
 from hsexp.labs.lines import Lab, Line
-from hsexp.memory.beams import Beam, Beams
+from hsexp.memory.branching.beams import Beam, Beams
 from hsexp.memory.organizations import Organization
 from hsexp.memory.sequence import SequenceMemory
 

@@ -9,6 +9,7 @@ from hsexp.config.schema import (
     RetentionConfig,
 )
 from hsexp.memory.admission import HeadroomAdmission, floor_of
+from hsexp.memory.cache import Cache
 from hsexp.memory.hybrid import HybridMemory
 from hsexp.memory.lifetime import ReleaseSuperseded, RetainDemanded
 from hsexp.memory.observer import Observer
@@ -49,13 +50,17 @@ def build_memory(
     pools = tuple(PagePool(spec) for spec in plan.pools)
     states = organization.build_states(pools)
     retention, pinning = policies.retention, policies.pinning
-    return HybridMemory(
-        attention_pool=pools[0],
+    cache = Cache(
+        pools=pools,
         states=states,
         block_size=organization.block_size,
         checkpoint_grid=organization.checkpoint_grid,
-        num_admission_states=config.num_admission_states,
         order=config.release_order,
+        observer=observer,
+    )
+    return HybridMemory(
+        cache,
+        num_admission_states=config.num_admission_states,
         admission=HeadroomAdmission(
             pools,
             headroom=policies.admission.headroom,
@@ -72,7 +77,6 @@ def build_memory(
             demand_keys=pinning.demand_keys,
             max_pages=floor_of(pinning.protected_fraction, states.pool.spec.num_pages),
         ),
-        observer=observer,
         max_leaves=max_leaves,
         max_drafts=max_drafts,
     )

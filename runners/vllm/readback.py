@@ -33,7 +33,7 @@ def require_knobs(config: VllmRunConfig, report: Report) -> None:
 def expected(config: VllmRunConfig) -> dict[str, str]:
     """What the engine must report, by its own names."""
     memory, organization = memory_of(config), create(config.organization, config.model)
-    pools = [pool.spec for pool in memory.pools]
+    pools = [pool.spec for pool in memory.cache.pools]
     values: dict[str, Any] = {
         "organization": config.organization.name,
         "kind": config.organization.kind,

@@ -117,7 +117,7 @@ def test_a_counter_that_differs_is_named(config: RunConfig, record: RunRecord) -
 
 
 def test_every_counter_of_the_memory_is_compared(config: RunConfig, record: RunRecord) -> None:
-    names = asdict(memory_of(config).counters)
+    names = asdict(memory_of(config).cache.counters)
     wrong = {name: record.counters[name] + 1 for name in names}
     assert len(repeat(config, record, **wrong).different_counters) == len(names)
 

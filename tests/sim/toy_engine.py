@@ -94,7 +94,7 @@ def toy_memory(
         pinning=PinningConfig(name="toy", requesters=pinning, protected_fraction=protected),
     )
     memory = build_memory(organization, config, num_bytes, policies, observer)
-    assert memory.attention_pool.spec.num_usable == num_pages
+    assert memory.cache.attention_pool.spec.num_usable == num_pages
     return memory
 
 
