@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from hsexp.config.base import Config
-from hsexp.config.schema import Block, Fraction, Name, OpenFraction, Seed
+from hsexp.config.campaigns import Block
+from hsexp.config.fields import Fraction, Name, OpenFraction, Seed
 
 Axis = str | float | int
 

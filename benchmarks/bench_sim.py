@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from hsexp.config.catalog import read_option
-from hsexp.config.schema import RunConfig
-from hsexp.metrics import summarize
+from hsexp.measure.metrics import summarize
+from hsexp.plan.run import RunConfig
 from hsexp.sim.engine import simulate
 from hsexp.sim.scheduler import SimScheduler
 from hsexp.sim.steptime import StepClock

@@ -46,7 +46,7 @@ from fork_run import PlannedDrafter
 from small_models import VOCABULARY, save_model, save_tokenizer
 
 from hsexp.config.catalog import read_option
-from hsexp.config.schema import ModelConfig
+from hsexp.memory.geometry import ModelConfig
 
 STOCK, FINE, PLAIN, FORKS = "stock", "stock, unit 32", "{}", "{}, forks"
 BLOCK, SEED, CAP, MAX_LEAVES = 512, 7, 32, 64

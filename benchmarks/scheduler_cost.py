@@ -40,9 +40,10 @@ from vllm.v1.request import Request as VllmRequest
 from vllm_scheduler import build_scheduler, settings, vllm_config, vllm_request
 
 from hsexp.config.catalog import read_option
-from hsexp.config.schema import PoissonArrivals, SyntheticWorkload
 from hsexp.engine.scheduler import HybridScheduler
 from hsexp.workload import Request, Workload, generate
+from hsexp.workload.arrivals import PoissonArrivals
+from hsexp.workload.synthetic import SyntheticWorkload
 
 Clock = Callable[[], float]
 """Seconds since some moment."""

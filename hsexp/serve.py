@@ -33,9 +33,9 @@ from rich.table import Table
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF, options, read_option
 from hsexp.config.overrides import refuse_several_options
-from hsexp.config.schema import ModelConfig
 from hsexp.engine.settings import KEY, SCHEDULER, EngineSettings
 from hsexp.engine.targets import PatchError
+from hsexp.memory.geometry import ModelConfig
 
 EXIT_REFUSED, EXIT_INTERRUPTED = 2, 130
 

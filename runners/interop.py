@@ -27,9 +27,9 @@ from rich.console import Console
 from hsexp.config.base import ConfigError
 from hsexp.ledger import Attempt, EngineFacts, Ledger, LedgerError, Provenance, encode_table
 from hsexp.ledger.provenance import Host
-from hsexp.metrics import Metric, summarize
-from hsexp.plan import Cell, content_key
-from hsexp.records import RunRecord
+from hsexp.measure.metrics import Metric, summarize
+from hsexp.measure.records import RunRecord
+from hsexp.plan.cells import Cell, content_key
 
 CAMPAIGN = "bench_serve"
 CONTRACT = {"campaign": CAMPAIGN, "source": "vllm bench serve"}

@@ -6,21 +6,16 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.table import Table
 
-from hsexp.config.base import ConfigError
+from hsexp.config.base import ConfigError, parse_union
+from hsexp.config.campaigns import BranchingCampaign, CacheLabCampaign, SpeculationCampaign
 from hsexp.config.catalog import read_option
-from hsexp.config.launch import Launch, parse_union
-from hsexp.config.schema import (
-    BranchingCampaign,
-    BudgetConfig,
-    CacheLabCampaign,
-    OrganizationConfig,
-    SpeculationCampaign,
-)
+from hsexp.config.launch import Launch
 from hsexp.labs.branching import BranchingRow, beam_rows, fork_rows
 from hsexp.labs.cachelab import cachelab_rows
 from hsexp.labs.lines import LabError
 from hsexp.labs.speculation import pass_rows, scratch_rows
-from hsexp.memory.organizations import create
+from hsexp.memory.config import BudgetConfig
+from hsexp.memory.organizations import OrganizationConfig, create
 
 MIB = 1024 * 1024
 COUNTED = "counted on the memory core, nothing is timed"

@@ -14,9 +14,7 @@ from analysis.config import campaigns as analysed_campaigns
 from analysis.errors import AnalysisError
 from analysis.published import published_value
 from hsexp.config.base import Config, ConfigError
-from hsexp.config.catalog import options
-from hsexp.config.launch import Launch, parse_launch
-from hsexp.config.schema import (
+from hsexp.config.campaigns import (
     BranchingCampaign,
     CacheLabCampaign,
     CapacityCampaign,
@@ -26,13 +24,15 @@ from hsexp.config.schema import (
     FixedWorkCampaign,
     ServingCampaign,
     SpeculationCampaign,
-    TraceWorkload,
-    parse_run,
 )
+from hsexp.config.catalog import options
+from hsexp.config.launch import Launch, parse_launch
 from hsexp.ledger import Ledger, LedgerError, Provenance
-from hsexp.plan import Plan
-from hsexp.planner import make_plan
+from hsexp.plan.cells import Plan
+from hsexp.plan.planner import make_plan
+from hsexp.plan.run import parse_run
 from hsexp.workload import TraceError, build
+from hsexp.workload.traces.config import TraceWorkload
 from runners.campaign import Summary, run_plan
 from runners.capacity import print_capacity
 from runners.continuation.execute import execute as check

@@ -27,7 +27,7 @@ from analysis.errors import AnalysisError, NoRunsError
 from analysis.ledgers import read_ledger
 from analysis.runs import Origin
 from analysis.tables.table import Column, Table
-from hsexp.config.schema import RunConfig, VllmRunConfig
+from hsexp.plan.run import RunConfig, VllmRunConfig
 from hsexp.sim.scheduler import SimScheduler
 from hsexp.sim.steptime import NS_PER_S, to_ns
 from hsexp.workload import Request

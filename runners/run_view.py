@@ -5,7 +5,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from hsexp.plan import Plan
+from hsexp.plan.cells import Plan
 
 _COLUMNS = {
     "finished": ("num_finished", 1, ",.0f"),

@@ -2,15 +2,16 @@
 
 from functools import lru_cache
 
-from hsexp.config.schema import ArrivalsConfig, RunConfig, WorkloadConfig
 from hsexp.ledger import EngineFacts
+from hsexp.measure.metrics import summarize
 from hsexp.memory import HybridMemory, Observer, Policies, build_memory
 from hsexp.memory.organizations import create
-from hsexp.metrics import summarize
-from hsexp.plan import Cell
+from hsexp.plan.cells import Cell
+from hsexp.plan.run import RunConfig
 from hsexp.sim.engine import simulate
 from hsexp.sim.trace import DepthTrace
-from hsexp.workload import Workload, build, isolate
+from hsexp.workload import Workload, WorkloadConfig, build, isolate
+from hsexp.workload.arrivals import ArrivalsConfig
 from runners.trial import Outcome
 
 

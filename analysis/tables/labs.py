@@ -11,20 +11,15 @@ import pandas as pd
 
 from analysis.runs import Origin
 from analysis.tables.table import Column, Table
+from hsexp.config.base import parse_union
+from hsexp.config.campaigns import BranchingCampaign, CacheLabCampaign, SpeculationCampaign
 from hsexp.config.catalog import read_option
-from hsexp.config.launch import parse_union
-from hsexp.config.schema import (
-    BranchingCampaign,
-    BudgetConfig,
-    CacheLabCampaign,
-    ModelConfig,
-    OrganizationConfig,
-    SpeculationCampaign,
-)
 from hsexp.labs.branching import BranchingRow, beam_rows, fork_rows
 from hsexp.labs.cachelab import cachelab_rows
 from hsexp.labs.speculation import pass_rows, scratch_rows
-from hsexp.memory.organizations import Organization, create
+from hsexp.memory.config import BudgetConfig
+from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.organizations import Organization, OrganizationConfig, create
 
 COUNTED = Origin(data_kind="counted on the memory core, nothing is timed")
 MODEL = "falcon_h1_7b"

@@ -6,27 +6,26 @@ from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
-from pydantic import BeforeValidator, Field, PositiveInt, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, PositiveInt
 
-from hsexp.config.base import Config, ConfigError, describe_errors
-from hsexp.config.schema import (
-    BudgetConfig,
+from hsexp.config.base import Config, ConfigError
+from hsexp.config.campaigns import (
     CampaignConfig,
     CapacityCampaign,
-    DeviceConfig,
-    EngineConfig,
     FixedWorkCampaign,
-    IsolationConfig,
-    ModelConfig,
-    OpenFraction,
-    OrganizationConfig,
-    PinningConfig,
-    RetentionConfig,
     ScaleConfig,
-    SchedulerConfig,
-    Seed,
     ServingCampaign,
 )
+from hsexp.config.device import DeviceConfig
+from hsexp.config.engine import EngineConfig
+from hsexp.config.fields import OpenFraction, Seed
+from hsexp.memory.config import BudgetConfig
+from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.organizations import OrganizationConfig
+from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.sim.config import SchedulerConfig
+from hsexp.workload.isolation import IsolationConfig
 
 
 def _typed_as_text(value: object) -> object:
@@ -121,15 +120,3 @@ def parse_launch(composed: DictConfig | Mapping[str, Any]) -> Launch:
     else:
         data = dict(composed)
     return Launch.parse(data)
-
-
-def parse_union(kind: Any, data: Any, *, path: str) -> Any:
-    """Check data against a discriminated union such as OrganizationConfig.
-
-    Raises:
-        ConfigError: names the field and the value.
-    """
-    try:
-        return TypeAdapter(kind).validate_python(data)
-    except ValidationError as error:
-        raise ConfigError(describe_errors(error, data, path=path)) from None

@@ -11,20 +11,16 @@ from typing import Annotated, Any, Self
 import yaml
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from hsexp.config.base import Config, ConfigError
+from hsexp.config.base import Config, ConfigError, parse_union
 from hsexp.config.catalog import CONF, read_option
-from hsexp.config.launch import parse_union
-from hsexp.config.schema import (
-    AdmissionConfig,
-    ModelConfig,
-    OpenFraction,
-    OrganizationConfig,
-    PinningConfig,
-    RetentionConfig,
-)
+from hsexp.config.fields import OpenFraction
 from hsexp.memory import HybridMemory, Observer, Policies, build_memory
 from hsexp.memory.chunking import Chunking, chunking
-from hsexp.memory.organizations import Organization, PoolPlan, create
+from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.organizations import Organization, OrganizationConfig, PoolPlan, create
+from hsexp.memory.policies.admission import AdmissionConfig
+from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.retention import RetentionConfig
 
 KEY = "hsexp"
 """Name of our part of vLLM's additional configuration."""

@@ -14,10 +14,10 @@ from typing import Literal
 
 import numpy as np
 
-from hsexp.config.schema import BranchingCampaign, OrganizationConfig
+from hsexp.config.campaigns import BranchingCampaign
 from hsexp.labs.lines import Lab, Line
 from hsexp.memory.beams import Beam, Beams
-from hsexp.memory.organizations import Organization
+from hsexp.memory.organizations import Organization, OrganizationConfig
 from hsexp.memory.sequence import SequenceMemory
 
 Way = Literal["share", "leaf", "copy", "recompute"]

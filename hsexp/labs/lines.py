@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Any, overload
 
-from hsexp.config.schema import AdmissionConfig, OrganizationConfig, PinningConfig, RetentionConfig
 from hsexp.memory import (
     Copy,
     Hit,
@@ -19,7 +18,10 @@ from hsexp.memory import (
     build_memory,
     exact_prefix,
 )
-from hsexp.memory.organizations import Organization
+from hsexp.memory.organizations import Organization, OrganizationConfig
+from hsexp.memory.policies.admission import AdmissionConfig
+from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.retention import RetentionConfig
 
 UNLIMITED = Policies(
     admission=AdmissionConfig(headroom=0.0, cap=1),

@@ -1,10 +1,11 @@
 """A memory of a size that can be drawn: blocks of 4 tokens, checkpoints every 8."""
 
+from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
-from hsexp.config.launch import parse_union
-from hsexp.config.schema import D0Config, ModelConfig, OrganizationConfig
 from hsexp.labs.lines import Lab
-from hsexp.memory.organizations import create
+from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.organizations import OrganizationConfig, create
+from hsexp.memory.organizations.d0 import D0Config
 
 BLOCK_TOKENS = 4
 GRID_TOKENS = 8

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hsexp.config.schema import OrganizationConfig, SpeculationCampaign
+from hsexp.config.campaigns import SpeculationCampaign
 from hsexp.labs.lines import Lab, LabError
-from hsexp.memory.organizations import Organization, StateMix
-from hsexp.sampling import Probabilities
+from hsexp.memory.organizations import Organization, OrganizationConfig, StateMix
 from hsexp.speculation import DilutedDrafter, SpeculativeDecoder, expected_tokens
+from hsexp.speculation.sampling import Probabilities
 
 NEVER = 0
 """A token that the target does not say, for the drafter to be wrong with."""

@@ -2,18 +2,16 @@
 
 from dataclasses import dataclass
 
-from hsexp.config.schema import (
-    AdmissionConfig,
-    OrganizationConfig,
-    PinningConfig,
-    RetentionConfig,
-)
 from hsexp.memory.admission import HeadroomAdmission, floor_of
 from hsexp.memory.hybrid import HybridMemory
 from hsexp.memory.lifetime import ReleaseSuperseded, RetainDemanded
 from hsexp.memory.observer import Observer
+from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.organizations.base import Organization
 from hsexp.memory.pinning import NoPinning, PinDemanded
+from hsexp.memory.policies.admission import AdmissionConfig
+from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.pool import PagePool
 
 

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
-from hsexp.config.schema import ReleaseOrder
+from hsexp.memory.policies.eviction import ReleaseOrder
 from hsexp.memory.pool import MemoryFault, PagePool
 
 if TYPE_CHECKING:

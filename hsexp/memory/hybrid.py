@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from hsexp.config.schema import ReleaseOrder
 from hsexp.memory.admission import HeadroomAdmission
 from hsexp.memory.branching import Branching
 from hsexp.memory.checkpoint import Checkpoint, StateStore
@@ -26,6 +25,7 @@ from hsexp.memory.index import CacheIndex
 from hsexp.memory.lifetime import ReleaseSuperseded
 from hsexp.memory.observer import LossCause, Observer
 from hsexp.memory.pinning import NoPinning
+from hsexp.memory.policies.eviction import ReleaseOrder
 from hsexp.memory.pool import MemoryFault, PagePool
 from hsexp.memory.sequence import Depths, Hit, PrefixKeys, Refusal, SequenceMemory
 from hsexp.memory.slab import Slab

@@ -12,8 +12,8 @@ may also be woken by a new state, which takes its page out of the queue.
 import heapq
 from collections.abc import Iterator
 
-from hsexp.config.schema import ReleaseOrder
 from hsexp.memory.checkpoint import Checkpoint, StateStore
+from hsexp.memory.policies.eviction import ReleaseOrder
 from hsexp.memory.pool import End, MemoryFault, PagePool
 
 

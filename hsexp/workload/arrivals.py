@@ -6,11 +6,33 @@ A burst runs the same process faster, in ON time only, and OFF windows part its 
     wall time    |  | |     | [   OFF   ]  | ||    | [   OFF   ]  | |
 """
 
+from typing import Annotated, Literal
+
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
+from pydantic import Field, PositiveFloat
 
-from hsexp.config.schema import ArrivalsConfig, BurstArrivals, PoissonArrivals
+from hsexp.config.base import Config
+
+
+class PoissonArrivals(Config):
+    """Exponential gaps, rescaled so that the last arrival is at num_requests / rate."""
+
+    kind: Literal["poisson"]
+    rate_per_s: PositiveFloat
+
+
+class BurstArrivals(Config):
+    """Poisson arrivals squeezed into ON windows, with the same mean rate (Appendix E.4)."""
+
+    kind: Literal["burst"]
+    rate_per_s: PositiveFloat
+    on_s: PositiveFloat
+    off_s: Annotated[float, Field(ge=0.0)]
+
+
+ArrivalsConfig = Annotated[PoissonArrivals | BurstArrivals, Field(discriminator="kind")]
 
 
 def arrival_times(arrivals: ArrivalsConfig, num_requests: int, rng: Generator) -> list[float]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from hsexp.config.schema import ContinuationRun
 from hsexp.ledger import EngineFacts
-from hsexp.plan import Cell
+from hsexp.plan.cells import Cell
 from runners.continuation.process import CheckProcess
+from runners.continuation.run import ContinuationRun
 from runners.trial import Outcome
 from runners.vllm.faults import RunFault, tail
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hsexp.config.schema import VllmRunConfig
 from hsexp.memory.organizations import create
+from hsexp.plan.run import VllmRunConfig
 
 SCHEDULER = "hsexp.engine.recording.RecordingScheduler"
 SERVER = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hsexp.config.schema import LimitsConfig, VllmRunConfig
+from hsexp.config.engine import LimitsConfig
 from hsexp.ledger import EngineFacts
-from hsexp.metrics import summarize
-from hsexp.plan import Cell
+from hsexp.measure.metrics import summarize
+from hsexp.plan.cells import Cell
+from hsexp.plan.run import VllmRunConfig
 from hsexp.workload import Workload
 from runners.sim import memory_of, workload_of
 from runners.trial import Outcome

@@ -7,8 +7,8 @@ The engine reports what its scheduler and its worker really hold, as flat text
 from collections.abc import Mapping
 from typing import Any
 
-from hsexp.config.schema import VllmRunConfig
 from hsexp.memory.organizations import create
+from hsexp.plan.run import VllmRunConfig
 from runners.sim import memory_of
 from runners.vllm.faults import KnobDiffers
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hsexp.config.schema import LimitsConfig
+from hsexp.config.engine import LimitsConfig
 from runners.vllm.client import run_load
 from runners.vllm.exposition import Exposition
 from runners.vllm.faults import BootFailed, BootTimeout, KnobDiffers, PortTaken, RecordTorn

@@ -5,21 +5,16 @@ from typing import Any
 
 import pytest
 
+from hsexp.config.base import parse_union
+from hsexp.config.campaigns import BranchingCampaign, CacheLabCampaign, SpeculationCampaign
 from hsexp.config.catalog import read_option
-from hsexp.config.launch import parse_union
-from hsexp.config.schema import (
-    BranchingCampaign,
-    BudgetConfig,
-    CacheLabCampaign,
-    ModelConfig,
-    OrganizationConfig,
-    SpeculationCampaign,
-)
 from hsexp.labs.branching import BranchingRow, beam_rows, draw_parents, fork_rows
 from hsexp.labs.cachelab import cachelab_rows, hits_of, num_requests_at
 from hsexp.labs.lines import LabError
 from hsexp.labs.speculation import pass_rows, scratch_rows
-from hsexp.memory.organizations import Organization, create
+from hsexp.memory.config import BudgetConfig
+from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.organizations import Organization, OrganizationConfig, create
 
 ORGANIZATIONS = ("s0", "s1", "s2", "d0")
 BLOCK = {"s0": 512, "s1": 512, "s2": 512, "d0": 16}

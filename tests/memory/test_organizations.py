@@ -9,23 +9,28 @@ from hypothesis import strategies as st
 from toy_memory import TINY, toy_config, toy_memory
 
 from analysis.published import published_value
+from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
-from hsexp.config.launch import parse_union
-from hsexp.config.schema import (
-    AdmissionConfig,
-    BudgetConfig,
-    D0Config,
-    ModelConfig,
-    OrganizationConfig,
-    PinningConfig,
-    RetentionConfig,
-    S0Config,
-    S1Config,
-    S2Config,
-)
-from hsexp.geometry import StateGeometry
 from hsexp.memory import Policies, build_memory
-from hsexp.memory.organizations import D0, S0, S1, S2, Organization, StateMix, create
+from hsexp.memory.config import BudgetConfig
+from hsexp.memory.geometry import ModelConfig, StateGeometry
+from hsexp.memory.organizations import (
+    D0,
+    S0,
+    S1,
+    S2,
+    Organization,
+    OrganizationConfig,
+    StateMix,
+    create,
+)
+from hsexp.memory.organizations.d0 import D0Config
+from hsexp.memory.organizations.s0 import S0Config
+from hsexp.memory.organizations.s1 import S1Config
+from hsexp.memory.organizations.s2 import S2Config
+from hsexp.memory.policies.admission import AdmissionConfig
+from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.retention import RetentionConfig
 
 KIB, MIB = 1024, 1024 * 1024
 

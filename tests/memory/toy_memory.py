@@ -21,18 +21,6 @@ With three recurrent layers for each attention layer a checkpoint has three comp
 from collections.abc import Hashable
 from typing import Any
 
-from hsexp.config.schema import (
-    AdmissionConfig,
-    D0Config,
-    ModelConfig,
-    OrganizationConfig,
-    PinningConfig,
-    ReleaseOrder,
-    RetentionConfig,
-    S0Config,
-    S1Config,
-    S2Config,
-)
 from hsexp.memory import (
     Hit,
     HybridMemory,
@@ -44,7 +32,16 @@ from hsexp.memory import (
     build_memory,
 )
 from hsexp.memory.checkpoint import Checkpoint
-from hsexp.memory.organizations import create
+from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.organizations import OrganizationConfig, create
+from hsexp.memory.organizations.d0 import D0Config
+from hsexp.memory.organizations.s0 import S0Config
+from hsexp.memory.organizations.s1 import S1Config
+from hsexp.memory.organizations.s2 import S2Config
+from hsexp.memory.policies.admission import AdmissionConfig
+from hsexp.memory.policies.eviction import ReleaseOrder
+from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.slab import Slab, SlabStateStore
 
 ORGANIZATIONS = ("s0", "s1", "s2", "d0")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from toy_run import STEPS, A, B, record
 
-from hsexp.metrics import percentile, summarize
-from hsexp.poller import poll
+from hsexp.measure.metrics import percentile, summarize
+from hsexp.measure.poller import poll
 
 
 def test_two_requests_give_the_throughput_of_the_span_from_first_start_to_last_success():

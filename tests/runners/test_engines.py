@@ -6,7 +6,7 @@ import pytest
 
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import read_option
-from hsexp.config.schema import DeviceConfig
+from hsexp.config.device import DeviceConfig
 from runners import engines
 from runners.engines import choose_engine, machine_for, num_workers
 

@@ -12,9 +12,9 @@ from small_launches import SMALL, carried_out
 from analysis.errors import AnalysisError
 from hsexp.config.catalog import CONF
 from hsexp.config.launch import parse_launch
-from hsexp.config.schema import RunConfig
-from hsexp.planner import make_plan
-from hsexp.records import RunRecord
+from hsexp.measure.records import RunRecord
+from hsexp.plan.planner import make_plan
+from hsexp.plan.run import RunConfig
 from hsexp.sim.engine import simulate
 from hsexp.workload import build
 from runners.replay import Replay, main, replay

@@ -12,27 +12,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
-from hsexp.config.launch import parse_union
-from hsexp.config.schema import (
-    AdmissionConfig,
-    D0Config,
-    DeviceConfig,
-    ModelConfig,
-    OrganizationConfig,
-    PinningConfig,
-    PoissonArrivals,
-    RetentionConfig,
-    SchedulerConfig,
-    StepTimeModel,
-    SyntheticWorkload,
-)
-from hsexp.geometry import StateGeometry
+from hsexp.config.device import DeviceConfig, StepTimeModel
+from hsexp.measure.records import RunRecord
 from hsexp.memory import HybridMemory, Observer, Policies, build_memory
-from hsexp.memory.organizations import D0, S0, S1, S2, Organization, create
-from hsexp.records import RunRecord
+from hsexp.memory.geometry import ModelConfig, StateGeometry
+from hsexp.memory.organizations import D0, S0, S1, S2, Organization, OrganizationConfig, create
+from hsexp.memory.organizations.d0 import D0Config
+from hsexp.memory.policies.admission import AdmissionConfig
+from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.engine import simulate
 from hsexp.workload import Request, Segment, Workload, generate, isolate
+from hsexp.workload.arrivals import PoissonArrivals
+from hsexp.workload.synthetic import SyntheticWorkload
 
 ORGANIZATIONS = ("s0", "s1", "s2", "d0")
 

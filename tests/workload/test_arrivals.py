@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hsexp.config.schema import ArrivalsConfig, BurstArrivals, PoissonArrivals
-from hsexp.workload.arrivals import arrival_times
+from hsexp.workload.arrivals import ArrivalsConfig, BurstArrivals, PoissonArrivals, arrival_times
 
 POISSON = PoissonArrivals(kind="poisson", rate_per_s=3.0)
 BURST = BurstArrivals(kind="burst", rate_per_s=1.7, on_s=5.0, off_s=15.0)

@@ -6,29 +6,26 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from hsexp.config.base import Config, ConfigError
+from hsexp.config.axes import AXES
+from hsexp.config.base import Config, ConfigError, parse_union
+from hsexp.config.campaigns import Block
 from hsexp.config.catalog import options, read_option
-from hsexp.config.launch import Launch, parse_union
-from hsexp.config.schema import (
-    AXES,
-    AdmissionConfig,
-    ArrivalsConfig,
-    Block,
-    BudgetConfig,
-    DeviceConfig,
-    IsolationConfig,
-    OrganizationConfig,
-    PinningConfig,
-    RetentionConfig,
-    RunConfig,
-    SchedulerConfig,
-    VllmEngine,
-    VllmRunConfig,
-    WorkloadConfig,
-)
-from hsexp.plan import Cell, Plan, content_key
-from hsexp.registration import registration_of
-from hsexp.scale import scaled, scaled_option
+from hsexp.config.device import DeviceConfig
+from hsexp.config.engine import VllmEngine
+from hsexp.config.launch import Launch
+from hsexp.memory.config import BudgetConfig
+from hsexp.memory.organizations import OrganizationConfig
+from hsexp.memory.policies.admission import AdmissionConfig
+from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.plan.cells import Cell, Plan, content_key
+from hsexp.plan.registration import registration_of
+from hsexp.plan.run import RunConfig, VllmRunConfig
+from hsexp.plan.scale import scaled, scaled_option
+from hsexp.sim.config import SchedulerConfig
+from hsexp.workload import WorkloadConfig
+from hsexp.workload.arrivals import ArrivalsConfig
+from hsexp.workload.isolation import IsolationConfig
 
 _GROUP_AXES: dict[str, Any] = {
     "organization": OrganizationConfig,

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hsexp.poller import TIME_TOLERANCE_S, gauge
-from hsexp.records import RunRecord
-from hsexp.window import Halves, central_window, gauge_halves, output_tokens_within
+from hsexp.measure.poller import TIME_TOLERANCE_S, gauge
+from hsexp.measure.records import RunRecord
+from hsexp.measure.window import Halves, central_window, gauge_halves, output_tokens_within
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
