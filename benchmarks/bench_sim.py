@@ -24,7 +24,6 @@ from hsexp.sim.engine import simulate
 from hsexp.sim.scheduler import SimScheduler
 from hsexp.sim.steptime import StepClock
 from hsexp.workload import Workload, build
-from runners.sim import memory_of
 
 Clock = Callable[[], float]
 """Seconds since some moment."""
@@ -100,7 +99,7 @@ def best_of(repeats: int, act: Callable[[], Timing]) -> Timing:
 def time_scheduling(config: RunConfig, workload: Workload, clock: Clock) -> Timing:
     """The scheduler and the memory alone: without making the pools, and, as in timeit, without
     the garbage collector, which walks over every page now and then."""
-    memory = memory_of(config)
+    memory = config.memory()
     scheduler = CountingScheduler(
         workload.requests,
         memory,
@@ -127,7 +126,7 @@ def time_run(config: RunConfig, workload: Workload, clock: Clock) -> Timing:
     start = clock()
     record = simulate(
         workload,
-        memory_of(config),
+        config.memory(),
         scheduler=config.scheduler,
         device=config.device,
         cap=config.admission.cap,
@@ -222,7 +221,7 @@ def growth_with_pages(repeats: int, sizes: tuple[int, ...], clock: Clock) -> Tab
             table.add_row(
                 organization,
                 f"{num_pages:,}",
-                f"{sum(pool.spec.num_pages for pool in memory_of(config).pools):,}",
+                f"{sum(pool.spec.num_pages for pool in config.memory().pools):,}",
                 f"{timing.worked_steps:,}",
                 f"{timing.us_per_worked_step:.1f}",
                 f"{timing.us_per_worked_step / first.us_per_worked_step:.2f}",

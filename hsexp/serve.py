@@ -30,17 +30,18 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from hsexp.config.axes import MEMORY_AXES
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF, options, read_option
 from hsexp.config.overrides import refuse_several_options
-from hsexp.engine.settings import KEY, SCHEDULER, EngineSettings
+from hsexp.engine.settings import KEY, SCHEDULER, EngineSettings, ServingSettings
 from hsexp.engine.targets import PatchError
 from hsexp.memory.geometry import ModelConfig
 
 EXIT_REFUSED, EXIT_INTERRUPTED = 2, 130
 
-_GROUPS = ("organization", "retention", "pinning")
-_OURS = (*_GROUPS, "stage", "budget_bytes", "budget_gib", "admission", "max_leaves", "exact")
+_GROUPS = tuple(axis.name for axis in MEMORY_AXES)
+_OURS = ("stage", *(name for name in ServingSettings.model_fields if name != "model"))
 """First parts of the names that conf/serve.yaml has; others, but for `model`, are vLLM's."""
 
 
