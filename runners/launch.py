@@ -29,6 +29,7 @@ from hsexp.config.schema import (
     TraceWorkload,
     parse_run,
 )
+from hsexp.console import make_console
 from hsexp.ledger import Ledger, LedgerError, Provenance
 from hsexp.plan import Plan
 from hsexp.planner import make_plan
@@ -366,4 +367,4 @@ def _check_runs(plan: Plan) -> None:
 
 def complain(text: str) -> None:
     """Tell the user on standard error."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
+    make_console(stderr=True).print(text, markup=False)
