@@ -210,6 +210,8 @@ def _run_serving(
     for note in plan.notes:
         console.print(f"{plan.campaign}: {note}")
     _check_runs(plan)
+    if engine == "sim":
+        _ = launch.device.known_step_time  # refused before the first cell, and in a plan
     if launch.stage == "plan":
         print_plan(plan, console)
         console.print(f"{plan.campaign}: plan {plan.digest} (what all cells share, tests, seeds)")
