@@ -275,7 +275,13 @@ class PoissonArrivals(Config):
 
 
 class BurstArrivals(Config):
-    """Poisson arrivals squeezed into ON windows, with the same mean rate (Appendix E.4)."""
+    """Poisson arrivals squeezed into ON windows (Appendix E.4).
+
+    `rate_per_s` is the mean over whole cycles of ON and OFF time. A run ends in an ON window, and
+    nobody waits for the OFF window after it, so its load is higher: 300 requests at 1.7 per second,
+    5 s on and 15 s off, arrive in 164.1 s instead of 176.5 s, at 1.83 per second. A row's
+    `planned_rate_per_s` and `realised_rate_per_s` say what its run carried.
+    """
 
     kind: Literal["burst"]
     rate_per_s: PositiveFloat

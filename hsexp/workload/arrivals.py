@@ -1,6 +1,7 @@
-"""Arrival times: exponential gaps of mean rate exactly `rate_per_s`, plain or in bursts.
+"""Arrival times: exponential gaps, plain or in bursts. Plain ones have exactly `rate_per_s`.
 
-A burst runs the same process faster, in ON time only, and OFF windows part its wall time:
+A burst runs the same process faster, in ON time only, and OFF windows part its wall time. The last
+OFF window is never waited for, so a burst carries more than `rate_per_s`:
 
     ON time      |  | |     | :  | ||    | :  | |         rate x (on + off) / on
     wall time    |  | |     | [   OFF   ]  | ||    | [   OFF   ]  | |
@@ -40,7 +41,8 @@ def _burst(gaps: NDArray[np.float64], arrivals: BurstArrivals) -> NDArray[np.flo
 
     Its rate in ON time is rate x (on + off) / on, rescaled as in `_poisson`, so n arrivals take
     n / rate x on / (on + off) seconds of ON time. An arrival at the very end of an ON window stays
-    in it, before the OFF window.
+    in it, before the OFF window. Over whole cycles the rate is `rate_per_s`; up to the last arrival
+    it is higher (see `BurstArrivals`).
     """
     cycle_s = arrivals.on_s + arrivals.off_s
     on_time = _poisson(gaps, arrivals.rate_per_s * cycle_s / arrivals.on_s)
