@@ -16,6 +16,7 @@ from typing import Any
 
 from rich.table import Table
 
+from hsexp.config.axes import AXES
 from hsexp.config.catalog import read_option
 from hsexp.console import make_console
 from hsexp.measure.metrics import summarize
@@ -42,12 +43,13 @@ def run_config(organization: str, **changes: Any) -> RunConfig:
     arrivals = read_option("arrivals", "poisson") | {"rate_per_s": changes.pop("rate", 3.0)}
     workload["num_requests"] = changes.pop("num_requests", workload["num_requests"])
     config: dict[str, Any] = {
+        axis.name: read_option(axis.name, axis.neutral[0])
+        for axis in AXES
+        if axis.options is not None and axis.neutral is not None
+    } | {
         "model": read_option("model", "falcon_h1_7b"),
         "organization": read_option("organization", organization),
         "admission": {"headroom": 0.0, "cap": 63},
-        "retention": read_option("retention", "off"),
-        "pinning": read_option("pinning", "off"),
-        "isolation": read_option("isolation", "share"),
         "trace": False,
         "workload": workload,
         "arrivals": arrivals,

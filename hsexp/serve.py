@@ -1,5 +1,5 @@
 """python -m hsexp.serve organization=s2 model=MODEL [budget_gib=4] [admission.headroom=0.19]
-                      [retention=k2] [pinning=k1] [port=8000] [stage=plan] [vLLM's own options]
+                      [retention=k2] [port=8000] [stage=plan] [vLLM's own options]
 
 Starts vLLM's OpenAI-compatible server with one of the memory organizations.
 
@@ -11,7 +11,7 @@ Starts vLLM's OpenAI-compatible server with one of the memory organizations.
   stage=plan        prints the pools and the same command for `vllm serve`, and starts nothing
 
 Everything else goes to vLLM's server: max_model_len=8192 is --max-model-len 8192, and
-enforce_eager=true is --enforce-eager. What is left out stands in conf/serve.yaml.
+enforce_eager=true is --enforce-eager. Defaults are in conf/serve.yaml.
 """
 
 import importlib.util
