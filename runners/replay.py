@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
 from rich.progress import track
 
 from analysis.__main__ import print_and_write
@@ -27,11 +26,12 @@ from analysis.errors import AnalysisError, NoRunsError
 from analysis.ledgers import read_ledger
 from analysis.runs import Origin
 from analysis.tables.table import Column, Table
-from hsexp.config.schema import RunConfig, VllmRunConfig
+from hsexp.console import make_console
+from hsexp.plan.run import RunConfig, VllmRunConfig
 from hsexp.sim.scheduler import SimScheduler
 from hsexp.sim.steptime import NS_PER_S, to_ns
 from hsexp.workload import Request
-from runners.sim import memory_of, workload_of
+from runners.sim import workload_of
 
 _STEP = ["decode_tokens", "prefill_tokens", "running", "waiting"]
 
@@ -135,7 +135,7 @@ def _simulate(
     """The run, and whether it came to its end within the record."""
     run = SimScheduler(
         [replace(each, arrival_s=seen_ns[each.request_id] / NS_PER_S) for each in requests],
-        memory_of(config),
+        config.memory(),
         config.scheduler.model_copy(update={"fast_forward": False}),
         _RecordedClock(starts),
         cap=config.admission.cap,
@@ -250,7 +250,7 @@ _COLUMNS = (
 
 
 def main(arguments: Sequence[str]) -> None:
-    print_and_write(*replays(arguments), Console(highlight=False))
+    print_and_write(*replays(arguments), make_console())
 
 
 if __name__ == "__main__":

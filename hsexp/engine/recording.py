@@ -48,7 +48,7 @@ class _Step:
 
 @dataclass(kw_only=True, slots=True)
 class _Work:
-    """What was computed for a request so far; columns of `hsexp.records.REQUEST_COLUMNS`."""
+    """Work done for a request so far; columns of `measure.records.REQUEST_COLUMNS`."""
 
     first_scheduled_ns: int
     adopted_tokens: int

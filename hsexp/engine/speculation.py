@@ -22,8 +22,8 @@ from vllm import LLMEngine, RequestOutput, SamplingParams
 from vllm.logprobs import FlatLogprobs
 
 from hsexp.engine.forks import MAX_HIT
-from hsexp.sampling import Probabilities
 from hsexp.speculation.decoding import LanguageModel, SpeculativeDecoder
+from hsexp.speculation.sampling import Probabilities
 
 ALL = -1
 """vLLM's number of log probabilities for the whole vocabulary."""

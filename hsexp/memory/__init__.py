@@ -1,8 +1,9 @@
 """Memory of hybrid models: the same code under the simulator and inside vLLM."""
 
 from hsexp.memory.branching.leaves import exact_prefix
-from hsexp.memory.build import Policies, build_memory
+from hsexp.memory.build import build_memory
 from hsexp.memory.cache import Cache, MemoryCounters
+from hsexp.memory.config import MemoryConfig
 from hsexp.memory.hybrid import HybridMemory
 from hsexp.memory.observer import Observer
 from hsexp.memory.pool import MemoryFault, PagePool, PoolSpec
@@ -14,11 +15,11 @@ __all__ = [
     "Depths",
     "Hit",
     "HybridMemory",
+    "MemoryConfig",
     "MemoryCounters",
     "MemoryFault",
     "Observer",
     "PagePool",
-    "Policies",
     "PoolSpec",
     "PrefixKeys",
     "Refusal",

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from hsexp.config.schema import ReleaseOrder
 from hsexp.memory.checkpoint import Checkpoint, Slab, StateStore
 from hsexp.memory.index import CacheIndex
 from hsexp.memory.observer import LossCause, Observer
+from hsexp.memory.policies.eviction import ReleaseOrder
 from hsexp.memory.pool import PagePool
 from hsexp.memory.sequence import MISS, Depths, Hit, PrefixKeys, SequenceMemory
 

@@ -11,7 +11,7 @@ state takes and where its convolution state lies.
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
 
-from hsexp.config.schema import ReleaseOrder
+from hsexp.memory.policies.eviction import ReleaseOrder
 from hsexp.memory.pool import MemoryFault, PagePool
 
 NO_LINE = -1

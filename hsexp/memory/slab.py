@@ -11,8 +11,8 @@ may also be woken by a new state, which takes its page out of the queue.
 
 import heapq
 
-from hsexp.config.schema import ReleaseOrder
 from hsexp.memory.checkpoint import Checkpoint, Slab, StateStore
+from hsexp.memory.policies.eviction import ReleaseOrder
 from hsexp.memory.pool import End, MemoryFault, PagePool
 
 

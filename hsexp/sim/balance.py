@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from hsexp.measure.records import RunRecord
 from hsexp.memory.hybrid import HybridMemory
-from hsexp.records import RunRecord
 
 
 class Imbalance(RuntimeError):

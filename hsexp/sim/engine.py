@@ -5,10 +5,11 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 
-from hsexp.config.schema import DeviceConfig, SchedulerConfig
+from hsexp.config.device import DeviceConfig
+from hsexp.measure.records import REQUEST_COLUMNS, STEP_COLUMNS, RunRecord
 from hsexp.memory.hybrid import HybridMemory
-from hsexp.records import REQUEST_COLUMNS, STEP_COLUMNS, RunRecord
 from hsexp.sim.balance import check_balance
+from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.scheduler import SimRequest, SimScheduler, StepStretch
 from hsexp.sim.steptime import NS_PER_S, StepClock
 from hsexp.workload.request import Workload

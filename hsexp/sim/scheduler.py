@@ -20,12 +20,12 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hsexp.config.schema import SchedulerConfig
 from hsexp.memory.chunking import chunking
 from hsexp.memory.hybrid import HybridMemory
 from hsexp.memory.sequence import Hit, Refusal, SequenceMemory
 from hsexp.memory.standing import StandingRefusal
 from hsexp.memory.sums import StepSums
+from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.keys import KeyMaker
 from hsexp.sim.steptime import StepTimes, to_ns
 from hsexp.workload.request import Request

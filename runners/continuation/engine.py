@@ -30,11 +30,11 @@ from typing import Any
 import torch
 
 from hsexp.config.catalog import read_option
-from hsexp.config.schema import RetentionConfig
 from hsexp.engine.mini import SPECIAL_TOKENS, VOCABULARY, seeded_checkpoint
 from hsexp.engine.settings import EngineSettings
 from hsexp.memory import Hit, Observer, SequenceMemory
-from hsexp.plan import content_digest
+from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.plan.cells import content_digest
 from runners.continuation.compare import Compared, Run, compare
 from runners.continuation.prompts import Ask, Prompts
 from runners.continuation.treatments import ROOMY, TREATMENTS, Arrival, Scenario, in_turn

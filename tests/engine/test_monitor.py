@@ -8,11 +8,13 @@ import pytest
 from vllm_scheduler import Drive, build_scheduler, drive, settings, vllm_config
 
 from hsexp.config.catalog import read_option
-from hsexp.config.schema import DeviceConfig, PoissonArrivals, SyntheticWorkload
+from hsexp.config.device import DeviceConfig
 from hsexp.engine.monitor import CENSUS_S, COUNTERS, SUMS, MemoryMonitor
 from hsexp.memory import MemoryCounters
 from hsexp.sim.steptime import StepClock
 from hsexp.workload import generate
+from hsexp.workload.arrivals import PoissonArrivals
+from hsexp.workload.synthetic import SyntheticWorkload
 
 
 class Clock:

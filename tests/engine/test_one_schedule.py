@@ -21,15 +21,13 @@ from vllm_scheduler import (
 
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import read_option
-from hsexp.config.schema import (
-    DeviceConfig,
-    PoissonArrivals,
-    SchedulerConfig,
-    SyntheticWorkload,
-)
+from hsexp.config.device import DeviceConfig
+from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.engine import simulate
 from hsexp.sim.steptime import NS_PER_S, StepClock
 from hsexp.workload import Request, generate, isolate
+from hsexp.workload.arrivals import PoissonArrivals
+from hsexp.workload.synthetic import SyntheticWorkload
 
 CASES: list[tuple[str, str, dict[str, Any], bool]] = [
     ("s0", "b63", {}, False),

@@ -9,10 +9,12 @@ from vllm_scheduler import build_scheduler, drive, settings, vllm_config
 
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import read_option
-from hsexp.config.schema import DeviceConfig, PoissonArrivals, SyntheticWorkload
+from hsexp.config.device import DeviceConfig
 from hsexp.engine.recording import KEY, RecordingScheduler
 from hsexp.sim.steptime import StepClock
 from hsexp.workload import generate
+from hsexp.workload.arrivals import PoissonArrivals
+from hsexp.workload.synthetic import SyntheticWorkload
 
 CHOSEN = settings("d0", "b63")
 """D0 under the smallest budget: some requests are preempted."""

@@ -20,7 +20,8 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm_scheduler import build_scheduler, vllm_config
 
-from hsexp.config.schema import PinningConfig, RetentionConfig
+from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.retention import RetentionConfig
 
 DEMAND_KEYS = 30
 NUM_PAGES = {"s0": 24, "s1": 60, "s2": 36, "d0": 60}

@@ -22,13 +22,16 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm_scheduler import build_scheduler, vllm_config
 
-from hsexp.config.schema import AdmissionConfig, D0Config, PinningConfig, RetentionConfig
 from hsexp.engine.forks import MAX_HIT, TableChange, announce_samples
 from hsexp.engine.scheduler import AsyncHybridScheduler, HybridScheduler
 from hsexp.engine.settings import EngineSettings
 from hsexp.memory import Copy
 from hsexp.memory.branching.leaves import LeafKey
 from hsexp.memory.checkpoint import NO_LINE
+from hsexp.memory.organizations.d0 import D0Config
+from hsexp.memory.policies.admission import AdmissionConfig
+from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.slab import SlabStateStore
 
 Word = int | None

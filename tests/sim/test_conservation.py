@@ -16,8 +16,8 @@ from toy_engine import (
     toy_memory,
 )
 
+from hsexp.measure.records import RunRecord
 from hsexp.memory import HybridMemory
-from hsexp.records import RunRecord
 from hsexp.sim.balance import Imbalance, check_balance
 
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from toy_cases import ToyCase, toy_cases
 from toy_engine import ORGANIZATIONS, falcon_memory, play, request, toy_memory
 
+from hsexp.measure.records import RunRecord
 from hsexp.memory import HybridMemory
-from hsexp.records import RunRecord
 from hsexp.sim.scheduler import NoProgress
 
 
