@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin
 from analysis.published import published_value
-from analysis.runs import Origin, Runs, spell
+from analysis.runs import Origin, Runs
 from figures import style
 from figures.points import (
     Point,
@@ -75,7 +75,7 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
         panels,
         [_low_panel(runs) if is_there(runs) else runs for runs in low],
         origin=common_origin([main, *low]),
-        seeds=(spell(main.seeds), spell(low[0].seeds)),
+        seeds=(main.seeds_text, low[0].seeds_text),
         counts=(len(main.seeds), len(low[0].seeds)),
     )
 

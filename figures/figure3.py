@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin
 from analysis.published import published_value
-from analysis.runs import Origin, Runs, spell
+from analysis.runs import Origin, Runs
 from analysis.tables.beside import PAPER
 from analysis.tables.no_sharing_index import index_by_seed
 from figures import style
@@ -71,8 +71,8 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
         origin=common_origin(every),
         samples=(
             f"(a) n = {len(anchors['anchor_b63'].seeds)} seeds a bar "
-            f"({spell(anchors['anchor_b63'].seeds)}); (b) n = {len(control.seeds)} "
-            f"({spell(control.seeds)})."
+            f"({anchors['anchor_b63'].seeds_text}); (b) n = {len(control.seeds)} "
+            f"({control.seeds_text})."
         ),
     )
 

@@ -12,7 +12,7 @@ from analysis.effects import relative_changes
 from analysis.families import Arm
 from analysis.ledgers import Ledgers
 from analysis.published import published_value
-from analysis.runs import Origin, spell
+from analysis.runs import Origin
 from analysis.tables.beside import PAPER
 from analysis.tables.g2 import METRIC, STEPS, Step, interaction_pp, step_pairs
 from figures import style
@@ -69,7 +69,7 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
     return _draw(
         effects,
         origin=origin,
-        sample=f"n = {len(runs.seeds)} matched seeds ({spell(runs.seeds)})",
+        sample=f"n = {len(runs.seeds)} matched seeds ({runs.seeds_text})",
     )
 
 

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin
 from analysis.published import published_value
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from figures import style
 from figures.points import (
     Point,
@@ -22,6 +22,7 @@ from figures.points import (
     spread_sentence,
 )
 from figures.registry import plot
+from hsexp.plan.cells import format_seeds
 
 BLOCKS = ("curve_b63", "curve_b108")
 METRIC = "throughput_tok_per_s"
@@ -83,7 +84,7 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
     seeds = every[0].seeds
     style.footer(
         figure,
-        f"{style.origin_sentence(origin)} n = {len(seeds)} seeds a point ({spell(seeds)}).",
+        f"{style.origin_sentence(origin)} n = {len(seeds)} seeds a point ({format_seeds(seeds)}).",
         f"{spread_sentence(points)} Dots and diamonds stand beside their load.",
         "Paper: the points that Tables E-1, E-3 and E-6 (traced runs) print.",
     )

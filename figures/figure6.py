@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from analysis.errors import AnalysisError
 from analysis.families import AnalysisConfig, Arm
 from analysis.intervals import declared_interval
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from analysis.tables.q6 import published_cell
 from figures import style
 from figures.registry import plot
@@ -145,7 +145,7 @@ def _footer(runs: Runs, config: AnalysisConfig, tokens: float) -> str:
     origin = runs.origin
     sentences = (
         f"{origin.data_kind.capitalize()}: engine {origin.engine}, device {origin.device}, time "
-        f"model {origin.time_model}. n = {len(runs.seeds)} seeds a point ({spell(runs.seeds)}).",
+        f"model {origin.time_model}. n = {len(runs.seeds)} seeds a point ({runs.seeds_text}).",
         f"Bands: percentile bootstrap over seeds, {config.interval.resamples:,} resamples. Paper: "
         f"requests/s of Table B-8 × {tokens:.1f} output tokens a request of these runs.",
     )

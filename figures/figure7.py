@@ -15,7 +15,7 @@ from analysis.effects import geometric_mean
 from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin
 from analysis.published import published_value
-from analysis.runs import Origin, Runs, spell
+from analysis.runs import Origin, Runs
 from analysis.tables import q9
 from analysis.tables.beside import PAPER, printed_row, printed_rows
 from analysis.tables.g3 import ARMS, DEPTHS, METRICS
@@ -23,6 +23,7 @@ from analysis.tables.q7_depths import HEADROOMS, printed_depths, printed_seeds, 
 from figures import style
 from figures.points import is_there, leave_empty, require_complete
 from figures.registry import derived, plot
+from hsexp.plan.cells import format_seeds
 
 BASE, CHANGED = style.COLORS["s2"], "#E69F00"
 """S2 as it is, and with headroom or retention."""
@@ -87,8 +88,8 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
         _changes(q8, q8_arms, _printed_q8) if is_there(q8) else q8,
         _retention(p1) if is_there(p1) else p1,
         origin=common_origin([q7, q8, p1]),
-        samples=f"(a) seeds {spell(q7.seeds)} and (b) {spell(q8.seeds)}: one run a mark; (c) n = "
-        f"{len(p1.seeds)} seeds a bar ({spell(p1.seeds)}).",
+        samples=f"(a) seeds {q7.seeds_text} and (b) {q8.seeds_text}: one run a mark; (c) n = "
+        f"{len(p1.seeds)} seeds a bar ({p1.seeds_text}).",
     )
 
 
@@ -115,8 +116,8 @@ def from_paper() -> Figure:
         q8,
         Retention(by_seed=exact, effects=q9.effects(exact), timebase="ledger", beside={}),
         origin=PAPER,
-        samples=f"(a) seeds {spell(q7_seeds)} (no Amax is printed) and (b) {spell(q8_seeds)}: one "
-        f"run a mark; (c) n = {len(exact)} seeds a bar.",
+        samples=f"(a) seeds {format_seeds(q7_seeds)} (no Amax is printed) and (b) "
+        f"{format_seeds(q8_seeds)}: one run a mark; (c) n = {len(exact)} seeds a bar.",
     )
 
 

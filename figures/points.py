@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from analysis.errors import AnalysisError
 from analysis.families import Arm
 from analysis.intervals import Interval, paired_t
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from figures import style
 
 FEWEST_FOR_INTERVAL = 6
@@ -89,7 +89,7 @@ def leave_empty(axis: Axes, title: str, runs: Runs) -> None:
     """A panel whose block was not run says so."""
     axis.set_title(title)
     axis.axis("off")
-    seeds = spell(runs.seeds)
+    seeds = runs.seeds_text
     axis.text(
         0.5,
         0.5,

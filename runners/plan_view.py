@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
-from hsexp.plan.cells import Cell, Plan
+from hsexp.plan.cells import Cell, Plan, format_seeds
 
 
 def print_plan(plan: Plan, console: Console) -> None:
@@ -31,6 +31,5 @@ def print_plan(plan: Plan, console: Console) -> None:
 
 
 def _seeds(seeds: list[int]) -> str:
-    if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1)):
-        return f"{seeds[0]}-{seeds[-1]} ({len(seeds)})"
-    return ", ".join(map(str, seeds))
+    text = format_seeds(seeds)
+    return f"{text} ({len(seeds)})" if "-" in text else text

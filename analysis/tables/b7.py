@@ -6,9 +6,10 @@ import pandas as pd
 
 from analysis.families import AnalysisConfig
 from analysis.family_tests import METRIC, FamilyTest, adjusted_p, family_tests
+from analysis.gaps import describe
 from analysis.intervals import Interval, declared_interval
 from analysis.published import published_table, published_value
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
@@ -63,12 +64,12 @@ def from_runs(runs: Runs, config: AnalysisConfig) -> Table:
     return Table(
         name="B-7",
         title=f"Admission confirmation: {config.family.size} contrasts on seeds "
-        f"{spell(runs.seeds)}, beside the published ones",
+        f"{runs.seeds_text}, beside the published ones",
         rows=rows,
         views=(_effects_view(f"{100 * config.interval.level:.0f} % interval"), _DECISIONS_VIEW),
         origin=runs.origin,
         notes=_notes(tests, runs, config),
-        missing=tuple(dict.fromkeys(cell for test in tests for cell in test.missing)),
+        missing=describe(gap for test in tests for gap in test.gaps),
     )
 
 

@@ -3,8 +3,9 @@
 import pandas as pd
 
 from analysis.families import Arm
+from analysis.ledgers import missing_cells
 from analysis.published import published_value
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from analysis.tables.beside import (
     PAPER,
     Number,
@@ -64,7 +65,7 @@ def from_runs(runs: Runs) -> Table:
     keys = (*_KEYS, Column(heading="n", templates=("{n}",)))
     return Table(
         name="C-2",
-        title=f"Joint depth at first admission against queue entry, seeds {spell(runs.seeds)}, "
+        title=f"Joint depth at first admission against queue entry, seeds {runs.seeds_text}, "
         "beside the published fractions",
         rows=pd.DataFrame(rows),
         views=(
@@ -77,7 +78,7 @@ def from_runs(runs: Runs) -> Table:
             "admission.",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(arms, metrics)),
+        missing=missing_cells([(runs, arms, metrics)]),
     )
 
 

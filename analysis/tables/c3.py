@@ -6,7 +6,8 @@ import pandas as pd
 
 from analysis.effects import log_ratios
 from analysis.intervals import Interval, paired_t
-from analysis.runs import Runs, spell
+from analysis.ledgers import missing_cells
+from analysis.runs import Runs
 from analysis.tables.beside import (
     PAPER,
     Quantity,
@@ -62,12 +63,12 @@ def from_runs(runs: Runs) -> Table:
         notes.append("Simulated tracing costs no simulated time: equal pairs have no spread.")
     return Table(
         name="C-3",
-        title=f"Throughput with and without a state trace, seeds {spell(runs.seeds)}",
+        title=f"Throughput with and without a state trace, seeds {runs.seeds_text}",
         rows=pd.DataFrame(rows),
         views=(_view("here", n=True),),
         origin=runs.origin,
         notes=(*notes, *runs.notes),
-        missing=tuple(runs.missing(arms, [_METRIC])),
+        missing=missing_cells([(runs, arms, [_METRIC])]),
     )
 
 

@@ -3,7 +3,8 @@
 import pandas as pd
 
 from analysis.families import Arm
-from analysis.runs import Runs, spell
+from analysis.ledgers import missing_cells
+from analysis.runs import Runs
 from analysis.tables.beside import (
     PAPER,
     Number,
@@ -60,7 +61,7 @@ def from_runs(runs: Runs) -> Table:
     return Table(
         name="C-4",
         title="Adopted prefix and submitted input on 512-token boundaries, seeds "
-        f"{spell(runs.seeds)}, beside the published values",
+        f"{runs.seeds_text}, beside the published values",
         rows=pd.DataFrame(rows),
         views=((*keys, *columns((_ADOPTED, _TOKENS[0]))), (*keys, *columns(_TOKENS[1:]))),
         origin=runs.origin,
@@ -71,7 +72,7 @@ def from_runs(runs: Runs) -> Table:
             "is assumed (conf/campaign/matched_boundary.yaml).",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(arms, _NEEDED)),
+        missing=missing_cells([(runs, arms, _NEEDED)]),
     )
 
 

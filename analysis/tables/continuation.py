@@ -13,10 +13,11 @@ import pandas as pd
 from analysis.errors import NoRunsError
 from analysis.ledgers import Ledgers
 from analysis.published import published_row
-from analysis.runs import Origin, spell
+from analysis.runs import Origin
 from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 from hsexp.config.catalog import read_option
+from hsexp.plan.cells import format_seeds
 
 CAMPAIGN = "continuation"
 
@@ -60,8 +61,8 @@ def verdicts(ledgers: Ledgers) -> Table:
     return Table(
         name="continuation",
         title="Treated requests against their isolated recomputations, depths "
-        f"{spell(sorted(frame['depth_tokens'].unique()))}, seeds "
-        f"{spell(sorted(frame['seed'].unique()))}",
+        f"{', '.join(map(str, sorted(frame['depth_tokens'].unique())))}, seeds "
+        f"{format_seeds(sorted(frame['seed'].unique()))}",
         rows=rows,
         views=(_COLUMNS,),
         origin=origin,

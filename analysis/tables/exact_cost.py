@@ -7,7 +7,7 @@ import pandas as pd
 from analysis.effects import pair_up, relative_changes
 from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin, missing_cells
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from analysis.tables.beside import complete_mean
 from analysis.tables.c4 import printed_name
 from analysis.tables.registry import table
@@ -35,7 +35,7 @@ def from_runs(stock: Runs, exact: Runs) -> Table:
     arms = stock.design.arms()
     return Table(
         name="exact-cost",
-        title=f"Exact continuation against stock chunks, seeds {spell(stock.seeds)}",
+        title=f"Exact continuation against stock chunks, seeds {stock.seeds_text}",
         rows=pd.DataFrame([_row(stock, exact, arm) for arm in arms]),
         views=(_COLUMNS,),
         origin=common_origin((stock, exact)),

@@ -10,6 +10,7 @@ import pandas as pd
 from analysis import config as configs
 from analysis.families import Adoption, Contrast, Family, Interaction
 from analysis.family_tests import FamilyTest, adjusted_p, family_tests
+from analysis.gaps import describe
 from analysis.ledgers import Ledgers, common_origin
 from analysis.published import published_row, published_value
 from analysis.runs import Origin, Runs
@@ -375,5 +376,5 @@ def _table(
         views=views,
         origin=origin,
         notes=tuple(remarks),
-        missing=tuple(dict.fromkeys(cell for test in missing for cell in test.missing)),
+        missing=describe(gap for test in missing for gap in test.gaps),
     )

@@ -3,7 +3,8 @@
 import pandas as pd
 
 from analysis.families import Arm
-from analysis.runs import Runs, spell
+from analysis.ledgers import missing_cells
+from analysis.runs import Runs
 from analysis.tables.beside import (
     PAPER,
     Number,
@@ -53,7 +54,7 @@ def from_runs(runs: Runs) -> Table:
     keys = (_KEY, Column(heading="n", templates=("{n}",)))
     return Table(
         name="G-1",
-        title=f"Recorded work and throughput at q = 0, seeds {spell(runs.seeds)}, beside the "
+        title=f"Recorded work and throughput at q = 0, seeds {runs.seeds_text}, beside the "
         "published means",
         rows=pd.DataFrame(rows),
         views=((*keys, *columns(_QUANTITIES[:2])), (*keys, *columns(_QUANTITIES[2:]))),
@@ -62,7 +63,7 @@ def from_runs(runs: Runs) -> Table:
             "Initial input is C_once = H − O_ctr, recorded total is H (Appendix B.4).",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(arms, _METRICS.values())),
+        missing=missing_cells([(runs, arms, _METRICS.values())]),
     )
 
 

@@ -6,8 +6,9 @@ import pandas as pd
 
 from analysis.effects import Pairs, differences, relative_changes
 from analysis.families import Arm
+from analysis.ledgers import missing_cells
 from analysis.published import published_value
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from analysis.tables.beside import (
     PAPER,
     Number,
@@ -82,7 +83,7 @@ def from_runs(runs: Runs) -> Table:
     arms = [Arm(organization=name, sharing=q) for q in levels for name in organizations]
     return Table(
         name="G-2",
-        title=f"Throughput effects by share q of common contexts, seeds {spell(runs.seeds)}, "
+        title=f"Throughput effects by share q of common contexts, seeds {runs.seeds_text}, "
         "beside the published means",
         rows=pd.DataFrame(rows),
         views=((_KEY, Column(heading="n", templates=("{n}",)), *columns(_QUANTITIES)),),
@@ -92,7 +93,7 @@ def from_runs(runs: Runs) -> Table:
             "the effect at q = 1 minus that at q = 0, in percentage points.",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(arms, [METRIC])),
+        missing=missing_cells([(runs, arms, [METRIC])]),
     )
 
 

@@ -5,8 +5,9 @@ from fractions import Fraction
 import pandas as pd
 
 from analysis.families import Arm
+from analysis.ledgers import missing_cells
 from analysis.published import published_value
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from analysis.tables.beside import (
     PAPER,
     Number,
@@ -67,7 +68,7 @@ def from_runs(runs: Runs) -> Table:
     ]
     return Table(
         name="G-3",
-        title=f"Mean state depths by seed and arm, tokens a request, seeds {spell(runs.seeds)}, "
+        title=f"Mean state depths by seed and arm, tokens a request, seeds {runs.seeds_text}, "
         "beside the published ones",
         rows=pd.DataFrame(rows),
         views=((*_KEYS, *columns(_QUANTITIES)),),
@@ -77,7 +78,7 @@ def from_runs(runs: Runs) -> Table:
             "upper mask M1, which it plots.",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(ARMS.values(), METRICS)),
+        missing=missing_cells([(runs, ARMS.values(), METRICS)]),
     )
 
 

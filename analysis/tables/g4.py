@@ -4,8 +4,9 @@ import pandas as pd
 
 from analysis.effects import log_effect_percent, log_ratios
 from analysis.intervals import paired_t_percent
+from analysis.ledgers import missing_cells
 from analysis.published import published_value
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from analysis.tables.beside import (
     PAPER,
     Number,
@@ -44,7 +45,7 @@ def from_runs(runs: Runs) -> Table:
         rows.append({"seed": seed, **beside(_QUANTITIES, here, _paper(seed))})
     return Table(
         name="G-4",
-        title=f"Depth increases with retention, tokens a request, seeds {spell(runs.seeds)}, "
+        title=f"Depth increases with retention, tokens a request, seeds {runs.seeds_text}, "
         "beside the published ones",
         rows=pd.DataFrame(rows),
         views=((_KEY, *columns(_QUANTITIES)),),
@@ -55,7 +56,7 @@ def from_runs(runs: Runs) -> Table:
             *_throughput_note(runs),
             *runs.notes,
         ),
-        missing=tuple(runs.missing(ARMS.values(), METRICS)),
+        missing=missing_cells([(runs, ARMS.values(), METRICS)]),
     )
 
 

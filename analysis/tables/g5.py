@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from analysis.runs import Runs, spell
+from analysis.ledgers import missing_cells
+from analysis.runs import Runs
 from analysis.tables import q9
 from analysis.tables.beside import PAPER, Number, Quantity, beside, columns
 from analysis.tables.registry import derived, table
@@ -29,13 +30,13 @@ def from_runs(runs: Runs) -> Table:
     ]
     return Table(
         name="G-5",
-        title=f"Throughput by seed and arm, seeds {spell(runs.seeds)}, beside the published ledger "
+        title=f"Throughput by seed and arm, seeds {runs.seeds_text}, beside the published ledger "
         "throughput",
         rows=pd.DataFrame(rows),
         views=((_KEY, *columns(_QUANTITIES[:2])), (_KEY, *columns(_QUANTITIES[2:]))),
         origin=runs.origin,
         notes=(*((q9.NO_EPISODE,) if timebase == "span" else ()), *runs.notes),
-        missing=tuple(runs.missing(q9.ARMS.values(), [q9.TIMEBASES[timebase]])),
+        missing=missing_cells([(runs, q9.ARMS.values(), [q9.TIMEBASES[timebase]])]),
     )
 
 

@@ -3,7 +3,8 @@
 import pandas as pd
 
 from analysis.effects import geometric_mean
-from analysis.runs import Origin, Runs, spell
+from analysis.ledgers import missing_cells
+from analysis.runs import Origin, Runs
 from analysis.tables import q9
 from analysis.tables.beside import (
     PAPER,
@@ -31,11 +32,11 @@ def from_runs(runs: Runs) -> Table:
     return _table(
         q9.throughputs(runs, timebase),
         timebase=timebase,
-        title=f"Geometric mean throughputs, seeds {spell(runs.seeds)}, beside the published ones "
+        title=f"Geometric mean throughputs, seeds {runs.seeds_text}, beside the published ones "
         "on the ledger timebase",
         origin=runs.origin,
         notes=(*((q9.NO_EPISODE,) if timebase == "span" else ()), *runs.notes),
-        missing=tuple(runs.missing(q9.ARMS.values(), [q9.TIMEBASES[timebase]])),
+        missing=missing_cells([(runs, q9.ARMS.values(), [q9.TIMEBASES[timebase]])]),
     )
 
 

@@ -4,7 +4,8 @@ import math
 
 import pandas as pd
 
-from analysis.runs import Origin, Runs, spell
+from analysis.ledgers import missing_cells
+from analysis.runs import Origin, Runs
 from analysis.tables import q9
 from analysis.tables.beside import PAPER, Number, Quantity, beside, columns, printed_rows
 from analysis.tables.registry import derived, table
@@ -31,7 +32,7 @@ def from_runs(runs: Runs) -> Table:
     return _table(
         effects,
         n=len(runs.seeds),
-        title=f"Retention effects and their interaction, seeds {spell(runs.seeds)}, beside the "
+        title=f"Retention effects and their interaction, seeds {runs.seeds_text}, beside the "
         "published ones",
         origin=runs.origin,
         notes=(
@@ -40,7 +41,7 @@ def from_runs(runs: Runs) -> Table:
             *positive,
             *runs.notes,
         ),
-        missing=tuple(runs.missing(q9.ARMS.values(), needed)),
+        missing=missing_cells([(runs, q9.ARMS.values(), needed)]),
     )
 
 

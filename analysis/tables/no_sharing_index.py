@@ -4,8 +4,9 @@ import pandas as pd
 
 from analysis.effects import pair_up
 from analysis.families import Arm
+from analysis.ledgers import missing_cells
 from analysis.published import published_value
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from analysis.tables.beside import (
     PAPER,
     Number,
@@ -46,12 +47,12 @@ def from_runs(runs: Runs) -> Table:
     ]
     return Table(
         name=_NAME,
-        title=f"Throughput at q = 0 over S0 of the same seed, seeds {spell(runs.seeds)}",
+        title=f"Throughput at q = 0 over S0 of the same seed, seeds {runs.seeds_text}",
         rows=pd.DataFrame(rows),
         views=((_KEY, Column(heading="n", templates=("{n}",)), *columns((_INDEX, _WORK))),),
         origin=runs.origin,
         notes=runs.notes,
-        missing=tuple(runs.missing(arms, ["throughput_tok_per_s", "c_once_tokens"])),
+        missing=missing_cells([(runs, arms, ["throughput_tok_per_s", "c_once_tokens"])]),
     )
 
 

@@ -7,6 +7,7 @@ from analysis import config as configs
 from analysis.effects import pair_up, relative_changes
 from analysis.families import Arm, Contrast, Family
 from analysis.family_tests import FamilyTest, adjusted_p, family_tests, sequential_p
+from analysis.gaps import describe
 from analysis.ledgers import Ledgers, common_origin, missing_cells
 from analysis.published import (
     printed_number,
@@ -15,7 +16,7 @@ from analysis.published import (
     published_value,
 )
 from analysis.reconstruction import holm_exact, on_grid
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from analysis.tables.beside import Quantity
 from analysis.tables.cells import mean_change, text_column
 from analysis.tables.registry import derived, table
@@ -93,7 +94,7 @@ def e5(ledgers: Ledgers) -> Table:
             f"{family.size}.",
             *_incomplete(tests),
         ),
-        missing=tuple(dict.fromkeys(cell for test in tests for cell in test.missing)),
+        missing=describe(gap for test in tests for gap in test.gaps),
     )
 
 
@@ -279,7 +280,7 @@ def _key(contrast: Contrast, ledgers: Ledgers) -> dict[str, object]:
         "campaign": contrast.campaign,
         "block": contrast.block,
         "comparison": f"{contrast.label} {arm.budget},{load}",
-        "seeds": spell(runs.seeds),
+        "seeds": runs.seeds_text,
     }
 
 

@@ -5,6 +5,7 @@ import pandas as pd
 from analysis import config as configs
 from analysis.families import Family
 from analysis.family_tests import adjusted_p, component_changes, family_tests
+from analysis.gaps import describe
 from analysis.holm import holm
 from analysis.ledgers import Ledgers, common_origin
 from analysis.published import printed_number, published_row, published_table, published_value
@@ -76,7 +77,7 @@ def e15(ledgers: Ledgers) -> Table:
             f"{_pins('under enabled rules, low')} to {_pins('under enabled rules, high')} "
             "otherwise.",
         ),
-        missing=tuple(dict.fromkeys(cell for gap in gaps.values() for cell in gap.missing)),
+        missing=describe(gap for test in gaps.values() for gap in test.gaps),
     )
 
 
@@ -123,7 +124,7 @@ def e16(ledgers: Ledgers) -> Table:
             f"Exact sign-flip test of differences of relative gaps, Holm over {family.size}; the "
             "test of log ratios is a sensitivity.",
         ),
-        missing=tuple(dict.fromkeys(cell for test in primary for cell in test.missing)),
+        missing=describe(gap for test in primary for gap in test.gaps),
     )
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.families import AnalysisConfig
-from analysis.runs import Runs, spell
+from analysis.ledgers import missing_cells
+from analysis.runs import Runs
 from analysis.tables import b7
 from analysis.tables.headroom_effects import effect_arms
 from analysis.tables.q6 import PRINTED, cell_mean, headroom_effect, mean_absolute
@@ -47,7 +48,7 @@ def from_runs(runs: Runs, config: AnalysisConfig) -> Table:
     rows += _agreement(b7.from_runs(runs, config).rows)
     return Table(
         name="q6-summary",
-        title=f"Q6 against the paper, seeds {spell(runs.seeds)}",
+        title=f"Q6 against the paper, seeds {runs.seeds_text}",
         rows=pd.DataFrame(rows).astype({"agreeing": "Int64", "of": "Int64"}),
         views=(
             (
@@ -63,7 +64,7 @@ def from_runs(runs: Runs, config: AnalysisConfig) -> Table:
             "(standard errors in B-8 and headroom-effects).",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(arms, PRINTED)),
+        missing=missing_cells([(runs, arms, PRINTED)]),
     )
 
 

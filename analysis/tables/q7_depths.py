@@ -3,8 +3,9 @@
 import pandas as pd
 
 from analysis.families import Arm
+from analysis.ledgers import missing_cells
 from analysis.published import published, published_value
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from analysis.tables.beside import PAPER, Number, Quantity, beside, columns
 from analysis.tables.g3 import grid_unit, on_grid
 from analysis.tables.registry import derived, table
@@ -51,7 +52,7 @@ def from_runs(runs: Runs) -> Table:
     )
     return Table(
         name=_NAME,
-        title=f"S2's adopted depth by headroom, tokens a request, seeds {spell(runs.seeds)}, "
+        title=f"S2's adopted depth by headroom, tokens a request, seeds {runs.seeds_text}, "
         "beside the published means",
         rows=pd.DataFrame(rows),
         views=((_KEY, *columns(_DEPTHS)), (_KEY, *columns((_INCREASE,)), *gaps_view)),
@@ -60,7 +61,7 @@ def from_runs(runs: Runs) -> Table:
             "GapR = Rmax − Jadopt: 0 where the recurrent checkpoints alone set the joint depth.",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(arms, ["adopted_tokens_mean", "recurrent_depth_mean"])),
+        missing=missing_cells([(runs, arms, ["adopted_tokens_mean", "recurrent_depth_mean"])]),
     )
 
 

@@ -82,3 +82,10 @@ def _leaves(data: object, path: str) -> Iterator[tuple[str, object]]:
             yield from _leaves(value, f"{path}[{index}]")
     else:
         yield path, data
+
+
+def format_seeds(seeds: Sequence[int]) -> str:
+    """Consecutive seeds as first-last, others listed; they ascend."""
+    if len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1:
+        return f"{seeds[0]}-{seeds[-1]}"
+    return ", ".join(map(str, seeds))
