@@ -236,7 +236,7 @@ def _kv_kib_of(tokens: int, geometry: StateGeometry) -> float:
 
 
 def _draw_row(axis: Axes, row: Layout, *, y: float, column: float, right: float) -> None:
-    color = style.COLORS[row.name.lower()]
+    color = style.color(row.name.lower())
     axis.text(-610.0, y + 0.30, row.name, color=color, fontsize=13, weight="bold", va="center")
     axis.text(-610.0, y - 0.03, row.title, fontsize=7.5, va="center", linespacing=1.15)
     if row.shares_pool:
