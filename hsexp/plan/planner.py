@@ -81,7 +81,7 @@ def _narrow(launch: Launch) -> tuple[dict[str, Block], list[str]]:
     """Blocks after narrowing. A block that lacks a chosen value is left out while another block
     has it; where none has it, the value replaces the axis in all."""
     blocks, notes = dict(launch.serving.blocks), []
-    for axis in AXES:
+    for axis in (*ARM_AXES, SEEDS):
         chosen = axis.pinned(launch)
         if chosen is None:
             continue
