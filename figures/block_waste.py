@@ -5,6 +5,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from figures import style
+from figures.registry import drawing
 from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
 from hsexp.memory.geometry import ModelConfig
@@ -15,6 +16,7 @@ MAX_TOKENS = 2048
 """Longest length drawn."""
 
 
+@drawing("block-waste")
 def draw() -> Figure:
     """Waste of both block sizes and of a contiguous allocation. Needs no run."""
     model = ModelConfig.parse(read_option("model", MODEL))

@@ -10,6 +10,7 @@ from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
 from pydantic import TypeAdapter
 
 from figures import style
+from figures.registry import derived, drawing
 from hsexp.config.catalog import read_option
 from hsexp.memory.geometry import ModelConfig, StateGeometry
 from hsexp.memory.organizations import D0, S0, S1, S2, Organization, OrganizationConfig, create
@@ -63,6 +64,8 @@ class Layout:
     shares_pool: bool
 
 
+@drawing("1")
+@derived("1")
 def draw() -> Figure:
     """All organizations of the paper's model, one layer. Needs no run."""
     rows = layouts()

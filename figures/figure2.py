@@ -24,6 +24,7 @@ from figures.points import (
     require_complete,
     spread_sentence,
 )
+from figures.registry import plot
 
 ORGANIZATIONS = ("s0", "s1", "s2")
 THROUGHPUT, E2E, TTFT, WAITING = "throughput_tok_per_s", "e2e_p99_s", "ttft_p99_s", "waiting_max"
@@ -50,6 +51,7 @@ class LowLoad:
     waiting_published: tuple[str, ...]
 
 
+@plot("2")
 def from_ledgers(ledgers: Ledgers) -> Figure:
     """Means over seeds of throughput and of run-level p99 latencies (Section 5.1).
 

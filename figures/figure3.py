@@ -26,6 +26,7 @@ from figures.points import (
     require_complete,
     spread_sentence,
 )
+from figures.registry import derived, plot
 
 ORGANIZATIONS = ("s0", "s1", "s2")
 ANCHORS = {"anchor_b63": "b63", "anchor_b108": "b108"}
@@ -52,6 +53,7 @@ class Indices:
     throughput: tuple[Point, ...]
 
 
+@plot("3")
 def from_ledgers(ledgers: Ledgers) -> Figure:
     """Means over seeds; the index of (b) is a mean of within-seed ratios (Appendix G.1).
 
@@ -75,6 +77,7 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
     )
 
 
+@derived("3")
 def from_paper() -> Figure:
     """The published values alone (Table E-1, Appendix G.1)."""
     anchors = [

@@ -17,6 +17,7 @@ from analysis.tables.beside import PAPER
 from analysis.tables.g2 import METRIC, STEPS, Step, interaction_pp, step_pairs
 from figures import style
 from figures.points import Point, bars, of_seeds, require_complete, spread_sentence
+from figures.registry import derived, plot
 
 SHOWN = STEPS[:2]
 """S1/S0 and S2/S1; D0/S2 stands in Table G-2."""
@@ -33,6 +34,7 @@ class StepEffects:
     interaction_published_pp: float | None = None
 
 
+@plot("4")
 def from_ledgers(ledgers: Ledgers) -> Figure:
     """Means of seedwise relative changes at q = 0 and q = 1 (Section 5.2).
 
@@ -71,6 +73,7 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
     )
 
 
+@derived("4")
 def from_paper() -> Figure:
     """The printed effects and interactions alone."""
     effects = [

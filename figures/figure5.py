@@ -21,6 +21,7 @@ from figures.points import (
     require_complete,
     spread_sentence,
 )
+from figures.registry import plot
 
 BLOCKS = ("curve_b63", "curve_b108")
 METRIC = "throughput_tok_per_s"
@@ -48,6 +49,7 @@ class Curve:
     points: tuple[Point, ...]
 
 
+@plot("5")
 def from_ledgers(ledgers: Ledgers) -> Figure:
     """Means over the seeds that all points share (Section 5.3).
 

@@ -17,10 +17,12 @@ from analysis.intervals import declared_interval
 from analysis.runs import Runs, spell
 from analysis.tables.q6 import published_cell
 from figures import style
+from figures.registry import plot
 
 METRIC = "throughput_tok_per_s"
 
 
+@plot("6", analysis="q6")
 def draw(runs: Runs, config: AnalysisConfig) -> Figure:
     """Means over seeds with bootstrap intervals, preselected settings, and the published levels.
 

@@ -22,6 +22,7 @@ from analysis.tables.g3 import ARMS, DEPTHS, METRICS
 from analysis.tables.q7_depths import HEADROOMS, printed_depths, printed_seeds, s2_arms
 from figures import style
 from figures.points import is_there, leave_empty, require_complete
+from figures.registry import derived, plot
 
 BASE, CHANGED = style.COLORS["s2"], "#E69F00"
 """S2 as it is, and with headroom or retention."""
@@ -57,6 +58,7 @@ class Retention:
     """Published geometric means by arm; empty where they are what is drawn."""
 
 
+@plot("7")
 def from_ledgers(ledgers: Ledgers) -> Figure:
     """Depths by seed, and geometric means of throughputs with all runs (Section 5.5).
 
@@ -90,6 +92,7 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
     )
 
 
+@derived("7")
 def from_paper() -> Figure:
     """The published values alone (Appendices G.2 to G.4)."""
     exact = q9.exact_throughputs()

@@ -199,7 +199,7 @@ def _confirmation_rows(campaign: str, runs: Runs) -> list[dict[str, object]]:
             "reject": row["reject"],
             "reject_paper": row["reject_published"],
         }
-        for row in b7.table(runs, config).rows.to_dict("records")
+        for row in b7.from_runs(runs, config).rows.to_dict("records")
     ]
 
 

@@ -9,6 +9,7 @@ from analysis.family_tests import METRIC, FamilyTest, adjusted_p, family_tests
 from analysis.intervals import Interval, declared_interval
 from analysis.published import published_table, published_value
 from analysis.runs import Runs, spell
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
 _NULLABLE = {
@@ -48,7 +49,8 @@ _DECISIONS_VIEW = (
 )
 
 
-def table(runs: Runs, config: AnalysisConfig) -> Table:
+@table("B-7", analysis="q6")
+def from_runs(runs: Runs, config: AnalysisConfig) -> Table:
     """The whole family from a ledger (Appendix B.12, Table B-7)."""
     tests = _tests(runs, config)
     intervals = _intervals(tests, config)

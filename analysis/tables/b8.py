@@ -5,6 +5,7 @@ import pandas as pd
 from analysis.families import AnalysisConfig
 from analysis.runs import Runs, spell
 from analysis.tables.q6 import PRINTED, cell_mean
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
 _HEADINGS = {
@@ -15,7 +16,8 @@ _HEADINGS = {
 }
 
 
-def table(runs: Runs, config: AnalysisConfig) -> Table:
+@table("B-8", analysis="q6", lacks="run-level values of each cell")
+def from_runs(runs: Runs, config: AnalysisConfig) -> Table:
     """Means over seeds of run-level values, with standard errors over seeds (Appendix B.12)."""
     arms = config.design.arms()
     rows = []

@@ -16,6 +16,7 @@ from analysis.tables.beside import (
     printed_rows,
     renamed,
 )
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 CLASSES = {
@@ -40,6 +41,7 @@ _KEYS = (
 )
 
 
+@table("C-2", block=("q7", "availability"))
 def from_runs(runs: Runs) -> Table:
     """Fractions of a run's requests, averaged over seeds (Section 4.5)."""
     arms = traced_arms(runs)
@@ -79,6 +81,7 @@ def from_runs(runs: Runs) -> Table:
     )
 
 
+@derived("C-2")
 def from_paper() -> Table:
     """The request counts that the printed fractions stand for."""
     per_row = _SEEDS * int(published_value("text", "G.2", "INITIAL requests per arm"))

@@ -17,6 +17,7 @@ from analysis.tables.beside import (
     renamed,
 )
 from analysis.tables.c2 import traced_arms
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 LEVEL = 0.90
@@ -34,6 +35,7 @@ _DECISION = (
 )
 
 
+@table("C-3", block=("q7", "availability"))
 def from_runs(runs: Runs) -> Table:
     """Traced over untraced runs, paired by seed."""
     traced = traced_arms(runs)
@@ -69,6 +71,7 @@ def from_runs(runs: Runs) -> Table:
     )
 
 
+@derived("C-3")
 def from_paper() -> Table:
     """The decision that the printed interval makes, and the mean in its middle."""
     rows = []

@@ -15,6 +15,7 @@ from analysis.tables.beside import (
     printed_rows,
     renamed,
 )
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 _ADOPTED = Quantity(name="adopted_prefix_pct", heading="adopted / input, %", spec=".3f")
@@ -37,6 +38,7 @@ _KEYS = (
 )
 
 
+@table("C-4", block=("matched_boundary", "work"))
 def from_runs(runs: Runs) -> Table:
     """Means over seeds of the tokens of a request (Appendix C.1)."""
     arms = runs.design.arms()
@@ -73,6 +75,7 @@ def from_runs(runs: Runs) -> Table:
     )
 
 
+@derived("C-4")
 def from_paper() -> Table:
     """Totals from their parts, and the input of a request that was never resumed."""
     rows = []

@@ -10,6 +10,7 @@ from analysis.ledgers import Ledgers, common_origin, missing_cells
 from analysis.runs import Runs, spell
 from analysis.tables.beside import complete_mean
 from analysis.tables.c4 import printed_name
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
 CAMPAIGN = "exact_cost"
@@ -19,6 +20,7 @@ _CAUSES = ("adopted_tokens_mean", "lost_checkpoints", "num_preemptions", "num_st
 _METRICS = (_THROUGHPUT, *_CAUSES)
 
 
+@table("exact-cost", lacks="any exact run")
 def from_ledgers(ledgers: Ledgers) -> Table:
     """The table of the campaign's two blocks."""
     return from_runs(ledgers.runs(CAMPAIGN, "stock"), ledgers.runs(CAMPAIGN, "exact"))

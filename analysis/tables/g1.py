@@ -15,6 +15,7 @@ from analysis.tables.beside import (
     printed_rows,
     renamed,
 )
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 _METRICS = {
@@ -33,6 +34,7 @@ _QUANTITIES = (_INPUT, _TOTAL, _PREEMPTIONS, _THROUGHPUT)
 _KEY = Column(heading="org.", templates=("{organization}",))
 
 
+@table("G-1", block=("q2", "no_sharing"))
 def from_runs(runs: Runs) -> Table:
     """Arithmetic means over seeds."""
     arms = [Arm(organization=organization) for organization in runs.design.organization]
@@ -64,6 +66,7 @@ def from_runs(runs: Runs) -> Table:
     )
 
 
+@derived("G-1")
 def from_paper() -> Table:
     """O_ctr = H − C_once of the printed counters, and what it means for a request."""
     rows = []

@@ -19,6 +19,7 @@ from analysis.tables.beside import (
     printed_rows,
     renamed,
 )
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 METRIC = "throughput_tok_per_s"
@@ -54,6 +55,7 @@ _KEY = Column(heading="q", templates=("{sharing:g}", "{row}"))
 _ENDPOINTS = "1 minus 0"
 
 
+@table("G-2", block=("q3", "sharing"))
 def from_runs(runs: Runs) -> Table:
     """Means of seedwise relative changes; interactions are seedwise too (Appendix G.1)."""
     levels = runs.design.sharing
@@ -94,6 +96,7 @@ def from_runs(runs: Runs) -> Table:
     )
 
 
+@derived("G-2")
 def from_paper() -> Table:
     """Endpoint interactions as differences of the printed means."""
     levels = [float(row["sharing"]) for row in printed_rows("G-2")]

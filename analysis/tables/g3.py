@@ -17,6 +17,7 @@ from analysis.tables.beside import (
     printed_rows,
     renamed,
 )
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 ARMS = {
@@ -48,6 +49,7 @@ _KEYS = (
 )
 
 
+@table("G-3", block=("q8", "lifetime"))
 def from_runs(runs: Runs) -> Table:
     """Means over the first admissions of a run, of traced runs."""
     rows = [
@@ -79,6 +81,7 @@ def from_runs(runs: Runs) -> Table:
     )
 
 
+@derived("G-3")
 def from_paper() -> Table:
     """The sums of depths that the printed means stand for: whole numbers of grid steps."""
     rows = []

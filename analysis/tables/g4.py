@@ -18,6 +18,7 @@ from analysis.tables.beside import (
     renamed,
 )
 from analysis.tables.g3 import ARMS, DEPTHS, METRICS, depths, grid_depths
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 _QUANTITIES = tuple(
@@ -33,6 +34,7 @@ _KEY = Column(heading="seed", templates=("{seed}",))
 _THROUGHPUT = "throughput_tok_per_s"
 
 
+@table("G-4", block=("q8", "lifetime"))
 def from_runs(runs: Runs) -> Table:
     """S2+Retention less S2, seed by seed."""
     rows = []
@@ -57,6 +59,7 @@ def from_runs(runs: Runs) -> Table:
     )
 
 
+@derived("G-4")
 def from_paper() -> Table:
     """Differences of the depths of Table G-3, exact on the grid, and the brackets of Section 6."""
     base_name, kept_name = ARMS

@@ -7,6 +7,7 @@ import pandas as pd
 from analysis.runs import Runs, spell
 from analysis.tables import q9
 from analysis.tables.beside import PAPER, Number, Quantity, beside, columns
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 _QUANTITIES = tuple(
@@ -17,6 +18,7 @@ _QUANTITIES = tuple(
 _KEY = Column(heading="seed", templates=("{seed}",))
 
 
+@table("G-5", block=("q9", "confirmation"))
 def from_runs(runs: Runs) -> Table:
     """Every run on its own; the ledger timebase where the runs have one."""
     timebase = "ledger" if q9.has(q9.throughputs(runs, "ledger")) else "span"
@@ -37,6 +39,7 @@ def from_runs(runs: Runs) -> Table:
     )
 
 
+@derived("G-5")
 def from_paper() -> Table:
     """The whole tokens and seconds that the printed values stand for."""
     exact = q9.by_seed(q9.exact_throughputs())

@@ -14,6 +14,7 @@ from analysis.tables.beside import (
     printed_row,
     renamed,
 )
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 _MEANS = (
@@ -23,6 +24,7 @@ _MEANS = (
 _EFFECT = Quantity(name="effect_pct", heading="effect, %", spec="+.4f")
 
 
+@table("G-6", block=("q9", "confirmation"))
 def from_runs(runs: Runs) -> Table:
     """Over the seeds of the ledger; the ledger timebase where the runs have one."""
     timebase = "ledger" if q9.has(q9.throughputs(runs, "ledger")) else "span"
@@ -37,6 +39,7 @@ def from_runs(runs: Runs) -> Table:
     )
 
 
+@derived("G-6")
 def from_paper() -> Table:
     """From Table G-5."""
     return _table(

@@ -7,6 +7,7 @@ import pandas as pd
 from analysis.runs import Origin, Runs, spell
 from analysis.tables import q9
 from analysis.tables.beside import PAPER, Number, Quantity, beside, columns, printed_rows
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 _QUANTITIES = (
@@ -20,6 +21,7 @@ _METHOD = (
 )
 
 
+@table("G-7", block=("q9", "confirmation"))
 def from_runs(runs: Runs) -> Table:
     """Both timebases; the ledger's stays empty for runs without an episode."""
     effects = {base: q9.effects(q9.throughputs(runs, base)) for base in q9.TIMEBASES}
@@ -42,6 +44,7 @@ def from_runs(runs: Runs) -> Table:
     )
 
 
+@derived("G-7")
 def from_paper() -> Table:
     """Ledger rows from Table G-5; of the span rows, the middle of each printed interval."""
     exact = q9.exact_throughputs()

@@ -5,10 +5,12 @@ import pandas as pd
 from analysis.families import AnalysisConfig, Arm
 from analysis.runs import Runs, spell
 from analysis.tables.q6 import headroom_effect
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
 
-def table(runs: Runs, config: AnalysisConfig) -> Table:
+@table("headroom-effects", analysis="q6", lacks="run-level request rates")
+def from_runs(runs: Runs, config: AnalysisConfig) -> Table:
     """Mean requests/s at f over mean requests/s at f = 0, for every cell with f > 0."""
     effects = [headroom_effect(runs, arm) for arm in effect_arms(config)]
     rows = pd.DataFrame(

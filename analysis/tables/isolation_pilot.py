@@ -8,6 +8,7 @@ from analysis.published import published_value
 from analysis.runs import Runs, spell
 from analysis.tables.beside import Number, Quantity, beside, columns
 from analysis.tables.c4 import printed_name
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
 _METRIC = "throughput_tok_per_s"
@@ -21,6 +22,7 @@ _PRINTED = {
 """The running text's name of each effect."""
 
 
+@table("isolation-pilot", block=("isolation_pilot", "pilot"), lacks="throughput of its cells")
 def from_runs(runs: Runs) -> Table:
     """Mean over seeds of the relative change from f = 0 to f = 0.19."""
     rows = []

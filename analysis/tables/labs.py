@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.runs import Origin
+from analysis.tables.registry import counted
 from analysis.tables.table import Column, Table
 from hsexp.config.base import parse_union
 from hsexp.config.campaigns import BranchingCampaign, CacheLabCampaign, SpeculationCampaign
@@ -41,16 +42,19 @@ _WAYS = (
 )
 
 
+@counted("branching-samples")
 def branching_samples() -> Table:
     """Parallel samples of one prompt, by sharing, by copying everything and anew."""
     return _ways("branching-samples", "Samples of one prompt", fork_rows)
 
 
+@counted("branching-beams")
 def branching_beams() -> Table:
     """Beam search, also by kept leaves."""
     return _ways("branching-beams", "Beam search over one prompt", beam_rows)
 
 
+@counted("speculation-passes")
 def speculation_passes() -> Table:
     """Tokens of a pass beside (1 - a^(K + 1)) / (1 - a)."""
     campaign = SpeculationCampaign.parse(_campaign("speculation"))
@@ -71,6 +75,7 @@ def speculation_passes() -> Table:
     )
 
 
+@counted("speculation-scratch")
 def speculation_scratch() -> Table:
     """What drafts take beside a running request, by one scratch state or by a state a draft."""
     campaign = SpeculationCampaign.parse(_campaign("speculation"))
@@ -88,6 +93,7 @@ def speculation_scratch() -> Table:
     )
 
 
+@counted("cachelab")
 def cachelab() -> Table:
     """Hits of a cyclic working set."""
     return _table(

@@ -10,6 +10,7 @@ from analysis.ledgers import Ledgers, common_origin, missing_cells
 from analysis.runs import Runs, spell
 from analysis.tables.beside import complete_mean
 from analysis.tables.c4 import printed_name
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
 _THROUGHPUT = "throughput_tok_per_s"
@@ -24,6 +25,7 @@ _CHANGES = {
 statistics of TTFT and E2E it means."""
 
 
+@table("live-separation", lacks="throughput and latencies of its cells")
 def from_ledgers(ledgers: Ledgers) -> Table:
     """The table of the campaign's two blocks."""
     return from_runs(

@@ -15,6 +15,7 @@ from analysis.tables.beside import (
     complete_mean,
     printed_row,
 )
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 _INDEX = Quantity(name="throughput_index", heading="index", spec=".5f")
@@ -23,6 +24,7 @@ _KEY = Column(heading="org.", templates=("{organization}",))
 _NAME = "no-sharing-index"
 
 
+@table("no-sharing-index", block=("q2", "no_sharing"))
 def from_runs(runs: Runs) -> Table:
     """Means over seeds of within-seed ratios over S0; never a ratio of means."""
     organizations = runs.design.organization
@@ -53,6 +55,7 @@ def from_runs(runs: Runs) -> Table:
     )
 
 
+@derived("no-sharing-index")
 def from_paper() -> Table:
     """What the rounded means of Table G-2 say of the indices."""
     first = 1.0 + printed_row("G-2", sharing=0.0)["mean_s1_s0_minus1"] / 100.0

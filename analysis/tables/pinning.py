@@ -11,6 +11,7 @@ from analysis.published import printed_number, published_row, published_table, p
 from analysis.runs import Origin
 from analysis.tables.beside import Quantity, complete_mean
 from analysis.tables.cells import text_column
+from analysis.tables.registry import derived, table
 from analysis.tables.relations import Relation, relations_table
 from analysis.tables.table import Column, Table
 
@@ -24,6 +25,7 @@ _SETTINGS = {
 """Setting: column of Table E-15."""
 
 
+@table("E-15")
 def e15(ledgers: Ledgers) -> Table:
     """Mean gaps under four settings at two operating points, and D0's pins a run."""
     contrasts = {contrast.id: contrast for contrast in _family().components}
@@ -78,6 +80,7 @@ def e15(ledgers: Ledgers) -> Table:
     )
 
 
+@table("E-16")
 def e16(ledgers: Ledgers) -> Table:
     """What R2 changes against R0: the primary tests, and log ratios as a sensitivity."""
     family = _family()
@@ -124,6 +127,7 @@ def e16(ledgers: Ledgers) -> Table:
     )
 
 
+@derived("E-15")
 def e15_from_paper() -> Table:
     """The R1 gaps are those of the reused runs of Q5."""
     return relations_table(
@@ -149,6 +153,7 @@ def e15_from_paper() -> Table:
     )
 
 
+@derived("E-16")
 def e16_from_paper() -> Table:
     """Changes as differences of E-15, and Holm over the two raw p."""
     printed = published_table("E-16")

@@ -10,10 +10,12 @@ from analysis.runs import Runs, spell
 from analysis.tables import b7
 from analysis.tables.headroom_effects import effect_arms
 from analysis.tables.q6 import PRINTED, cell_mean, headroom_effect, mean_absolute
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
 
-def table(runs: Runs, config: AnalysisConfig) -> Table:
+@table("q6-summary", analysis="q6", lacks="runs to compare with")
+def from_runs(runs: Runs, config: AnalysisConfig) -> Table:
     """Errors against Table B-8, and agreement of signs and Holm decisions with Table B-7."""
     arms = config.design.arms()
     effects = [headroom_effect(runs, arm) for arm in effect_arms(config)]
@@ -42,7 +44,7 @@ def table(runs: Runs, config: AnalysisConfig) -> Table:
         )
         for metric in PRINTED
     ]
-    rows += _agreement(b7.table(runs, config).rows)
+    rows += _agreement(b7.from_runs(runs, config).rows)
     return Table(
         name="q6-summary",
         title=f"Q6 against the paper, seeds {spell(runs.seeds)}",

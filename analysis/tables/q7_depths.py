@@ -7,6 +7,7 @@ from analysis.published import published, published_value
 from analysis.runs import Runs, spell
 from analysis.tables.beside import PAPER, Number, Quantity, beside, columns
 from analysis.tables.g3 import grid_unit, on_grid
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 HEADROOMS = (0.0, 0.19)
@@ -20,6 +21,7 @@ _KEY = Column(heading="seed", templates=("{seed}",))
 _NAME = "q7-depths"
 
 
+@table("q7-depths", block=("q7", "availability"))
 def from_runs(runs: Runs) -> Table:
     """Mean adopted depth of a traced S2 run, and its gap below the recurrent depth."""
     arms = s2_arms()
@@ -62,6 +64,7 @@ def from_runs(runs: Runs) -> Table:
     )
 
 
+@derived("q7-depths")
 def from_paper() -> Table:
     """The increases on the grid of 512/300 tokens."""
     rows = []

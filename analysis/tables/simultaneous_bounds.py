@@ -6,10 +6,12 @@ from analysis.families import AnalysisConfig
 from analysis.family_tests import family_tests
 from analysis.runs import Runs, spell
 from analysis.simultaneous import simultaneous_bounds
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
 
-def table(runs: Runs, config: AnalysisConfig) -> Table:
+@table("simultaneous-bounds", analysis="q6", lacks="runs of every contrast")
+def from_runs(runs: Runs, config: AnalysisConfig) -> Table:
     """One row a contrast that is no cell against itself; no row unless all have every seed."""
     alike = {contrast.id for contrast in config.family.contrasts if contrast.is_self_comparison}
     tests = [

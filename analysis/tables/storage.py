@@ -8,6 +8,7 @@ from functools import cache
 
 from analysis.published import published_table
 from analysis.runs import Origin
+from analysis.tables.registry import computed
 from analysis.tables.relations import Relation, relations_table
 from analysis.tables.table import Table
 from hsexp.config.base import parse_union
@@ -23,6 +24,7 @@ MIB = 1024 * 1024
 FALCON, GRANITE = "falcon_h1_7b", "granite_4_h"
 
 
+@computed("A-1")
 def a1() -> Table:
     """Storage of the same state sets under S0, S1 and S2 (Eqs. 1 to 3)."""
     relations = []
@@ -52,6 +54,7 @@ def a1() -> Table:
     return relations_table("A-1", "Storage of the same state sets", relations, origin=COMPUTED)
 
 
+@computed("A-2")
 def a2() -> Table:
     """One state set against a budget: two fixed pools and one shared pool."""
     case = _capacity().feasibility
@@ -98,6 +101,7 @@ def a2() -> Table:
     )
 
 
+@computed("B-2")
 def b2() -> Table:
     """Whole pages and bytes of each organization under each nominal budget (Appendix B.3)."""
     relations = []
@@ -123,6 +127,7 @@ def b2() -> Table:
     return relations_table("B-2", "Budgets in whole pages", relations, origin=COMPUTED)
 
 
+@computed("B-3")
 def b3() -> Table:
     """Split and page sizes of D0 for both models (Appendix B.3)."""
     relations = []

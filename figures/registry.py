@@ -1,0 +1,53 @@
+"""How a figure registers itself, by decorators of the functions that draw it.
+
+@plot("3")                # takes `Ledgers`
+def from_ledgers(ledgers: Ledgers) -> Figure: ...
+
+@derived("3")               # from the published values alone
+def from_paper() -> Figure: ...
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from matplotlib.figure import Figure
+
+from analysis import config as configs
+from analysis.ledgers import Ledgers
+from analysis.registry import Registry
+
+REGISTRY = Registry[Figure]()
+derived = REGISTRY.derived
+
+F = TypeVar("F", bound=Callable[..., Figure])
+
+
+def plot(name: str, *, analysis: str | None = None) -> Callable[[F], F]:
+    """Decorate the function that draws a figure of runs. It takes `Ledgers`, unless told below.
+
+    Args:
+        name: its number in the paper, or a name.
+        analysis: campaign with a family of its own; the function takes its runs and its analysis.
+    """
+
+    def decorate(function: F) -> F:
+        def from_ledgers(ledgers: Ledgers) -> Figure:
+            if analysis is not None:
+                config = configs.load(analysis)
+                return function(ledgers.open_runs(config.campaign, config.design), config)
+            return function(ledgers)
+
+        REGISTRY.add(name, from_ledgers)
+        return function
+
+    return decorate
+
+
+def drawing(name: str) -> Callable[[F], F]:
+    """Decorate a function without arguments: its figure needs no run."""
+
+    def decorate(function: F) -> F:
+        REGISTRY.add(name, lambda ledgers: function())
+        return function
+
+    return decorate
