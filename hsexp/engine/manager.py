@@ -122,10 +122,13 @@ class HybridCacheManager:
     def new_step_starts(self) -> None:
         self.memory.cache.step += 1
 
+    def prefix_cache_lookup_enabled(self, request: Request) -> bool:
+        return self.enable_caching and not request.skip_reading_prefix_cache
+
     def get_computed_blocks(self, request: Request) -> tuple[PageIds, int, int]:
         """The joint hit of a waiting request: (pages, tokens, no junction to pin)."""
         memory, refused = self.memory, False
-        if not self.enable_caching or request.skip_reading_prefix_cache:
+        if not self.prefix_cache_lookup_enabled(request):
             hit = MISS
         else:
             sequence = self._sequence(request)
@@ -201,7 +204,7 @@ class HybridCacheManager:
         """Publication happens in `extend`; the asynchronous scheduler calls this as well."""
 
     def record_prefix_cache_stats(self, request: Request, num_hits: int) -> None:
-        if self.prefix_cache_stats is not None and not request.skip_reading_prefix_cache:
+        if self.prefix_cache_stats is not None and self.prefix_cache_lookup_enabled(request):
             self.prefix_cache_stats.record(
                 num_tokens=request.num_tokens,
                 num_hits=num_hits,
