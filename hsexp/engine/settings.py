@@ -17,7 +17,7 @@ from hsexp.config.catalog import CONF, read_option
 from hsexp.config.fields import OpenFraction
 from hsexp.memory import HybridMemory, MemoryConfig, Observer, build_memory
 from hsexp.memory.geometry import ModelConfig
-from hsexp.memory.organizations import Organization, PoolPlan
+from hsexp.memory.organizations import Organization, OrganizationConfig, PoolPlan
 from hsexp.memory.policies.admission import AdmissionConfig
 
 KEY = "hsexp"
@@ -162,6 +162,16 @@ class ServingSettings(_Choices, Config):  # type: ignore[misc]  # made from the 
                 f"{settings.budget_gib} are two budgets; give one"
             )
         return settings
+
+    def resolve_organization(self) -> OrganizationConfig:
+        """The whole organization.
+
+        Raises:
+            ConfigError: the option does not exist, or a value is refused.
+        """
+        (axis,) = (axis for axis in MEMORY_AXES if axis.name == "organization")
+        organization: OrganizationConfig = self.resolve_choice(axis)
+        return organization
 
     def resolve_choice(self, axis: Axis) -> Any:
         """The whole organization or policy.
