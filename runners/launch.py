@@ -11,7 +11,7 @@ from hydra import compose
 from rich.console import Console
 
 from analysis.config import campaigns as analysed_campaigns
-from analysis.errors import AnalysisError
+from analysis.errors import AnalysisError, NoInputsError
 from analysis.published import published_value
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.campaigns import (
@@ -61,11 +61,14 @@ class Analysis(Config):
     seeds: tuple[int, ...] | None
     """Those that the launch narrowed the campaign to."""
 
-    def make(self, console: Console) -> None:
+    def make(self, console: Console) -> bool:
         """Make them as `python -m analysis` and `python -m figures` do.
 
-        Tables name the cells they lack. A figure needs every cell, which a narrowed launch does
-        not give it; this is told and is no error.
+        Tables and figures name the cells they lack. That no table covers the runs, or that a figure
+        lacks seeds, is told and is not an error.
+
+        Returns:
+            Whether any table covers the runs of the ledger.
 
         Raises:
             AnalysisError: the tables cannot be made.
@@ -76,7 +79,11 @@ class Analysis(Config):
         arguments = [f"campaign={self.campaign}", f"ledger={self.ledger}"]
         if self.seeds is not None:
             arguments.append(f"seeds={list(self.seeds)}")
-        analyse(arguments)
+        try:
+            analyse(arguments)
+        except NoInputsError:
+            console.print(f"{self.campaign}: no table of the campaign covers these runs")
+            return False
         try:
             draw(arguments)
         except AnalysisError as error:
@@ -84,6 +91,7 @@ class Analysis(Config):
             more = f"; and {len(others)} more" if others else ""
             console.print(f"{self.campaign}: no figure: {first}{more}", markup=False)
         _tell_registration(Ledger.read(self.ledger), self.campaign, console)
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,13 +282,17 @@ def _carry_out(
     console.print(f"{plan.campaign}: ledger {path}")
     analyses: tuple[Analysis, ...] = ()
     is_serving = isinstance(launch.campaign, ServingCampaign)
-    if is_serving and (plan.campaign not in analysed_campaigns() or launch.scale is not None):
+    is_printed = plan.campaign not in analysed_campaigns() or launch.scale is not None
+    if is_serving and is_printed:
         print_runs(plan, ledger.frame(), console)
     if plan.campaign in analysed_campaigns() and launch.stage == "all":
         analyses = (Analysis(campaign=plan.campaign, ledger=path, seeds=_own_seeds(launch, plan)),)
     if analyse and analyses:
-        for analysis in analyses:
-            analysis.make(console)
+        covered = [analysis.make(console) for analysis in analyses]
+        if not any(covered):
+            if is_serving and not is_printed:
+                print_runs(plan, ledger.frame(), console)
+            _tell_registration(ledger, plan.campaign, console)
         analyses = ()
     else:
         _tell_registration(ledger, plan.campaign, console)

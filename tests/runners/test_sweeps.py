@@ -239,8 +239,8 @@ def test_the_tables_of_a_narrowed_sweep_name_what_they_lack(folder: Path) -> Non
     assert code == 0, printed
     assert printed.count("B-7.csv") == 1
     assert printed.rindex("1 run in") < printed.index("B-7.csv")
-    assert "D0(0.00) b63 seed 1, 2: not run" in printed
-    assert "q6: no figure: figure 6 lacks cells" in printed
+    assert "campaign q6: no run of D0, nor of b83, b108, nor of headroom 0.1, 0.27, 0.35" in printed
+    assert "figure 6: " in printed and "no figure" not in printed
 
 
 # -- machines --------------------------------------------------------------------------------------
