@@ -163,7 +163,7 @@ def d1(ledgers: Ledgers) -> Table:
             {
                 "invariant": invariant.name,
                 "treatments": ", ".join(invariant.treatments),
-                "happened": invariant.happened.format(**sums),
+                "happened": invariant.happened.format(**sums) if sums["num_counted"] else None,
             }
             | sums
         )
@@ -179,6 +179,7 @@ def d1(ledgers: Ledgers) -> Table:
             "Stock runs are left out: their bits differ for reasons of arithmetic "
             "(docs/continuation.md), which would hide a fault.",
         ),
+        missing=_failed(ledgers),
     )
 
 
@@ -227,6 +228,7 @@ def d3(ledgers: Ledgers) -> Table:
             "The paper's rows are of other models, kernels and devices; ours are the nearest "
             "question asked of real vLLM on CPU cores. Printed checks without one are left out.",
         ),
+        missing=_failed(ledgers),
     )
 
 
@@ -324,17 +326,22 @@ def _read(ledgers: Ledgers) -> tuple[pd.DataFrame, Origin]:
     Raises:
         NoRunsError: there is no check.
     """
-    frame = ledgers.frame(CAMPAIGN)
-    if ledgers.seeds is not None and not frame.empty:
-        frame = frame[frame["seed"].isin(ledgers.seeds)]
+    frame = _of_seeds(ledgers.frame(CAMPAIGN), ledgers)
     if frame.empty:
         raise NoRunsError(f"campaign {CAMPAIGN}: no check has a result")
     return frame, Origin.of(frame)
 
 
+def _of_seeds(rows: pd.DataFrame, ledgers: Ledgers) -> pd.DataFrame:
+    """The rows of the seeds asked for."""
+    if ledgers.seeds is None or rows.empty:
+        return rows
+    return rows[rows["seed"].isin(ledgers.seeds)]
+
+
 def _failed(ledgers: Ledgers) -> tuple[str, ...]:
     """Checks of which every attempt failed."""
-    attempts = ledgers.attempts(CAMPAIGN)
+    attempts = _of_seeds(ledgers.attempts(CAMPAIGN), ledgers)
     failed = attempts[~attempts["cell_id"].isin(attempts["cell_id"][attempts["status"] == "ok"])]
     last = failed.drop_duplicates("cell_id", keep="last")
     return tuple(

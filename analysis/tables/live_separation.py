@@ -79,10 +79,11 @@ def _agreement(rows: pd.DataFrame) -> str:
     counts = []
     for metric, (heading, sign) in _CHANGES.items():
         changes = rows[f"{metric}_change_pct"].astype("float64")
-        known = changes.dropna()
-        counts.append(f"{heading} {'up' if sign > 0 else 'down'} {(known * sign > 0).sum()}")
+        counts.append(f"{heading} {'up' if sign > 0 else 'down'} {(changes * sign > 0).sum()}")
+    complete = rows[[f"{metric}_change_pct" for metric in _CHANGES]].notna().all(axis="columns")
+    known = "" if complete.all() else f" ({complete.sum()} of them with all runs)"
     return (
-        f"As in the paper, of {len(rows)} conditions: {', '.join(counts)} "
+        f"As in the paper, of {len(rows)} conditions{known}: {', '.join(counts)} "
         "(published: throughput down and TTFT and E2E up in all)."
     )
 
