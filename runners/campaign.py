@@ -12,7 +12,7 @@ from functools import partial
 
 from rich.console import Console
 
-from hsexp.ledger import Attempt, Claim, Ledger, Provenance, utc_now
+from hsexp.ledger import Attempt, Claim, Ledger, LedgerError, Provenance, utc_now
 from hsexp.plan.cells import Cell, Plan
 from runners.interrupt import deferred_interrupt
 from runners.pool import WorkerDeath, WorkerPool
@@ -86,6 +86,10 @@ def run_plan(
         finally:
             launch.release_claims()
     report.end(str(summary))
+    try:
+        ledger.join_tables()
+    except LedgerError as error:  # everything is recorded; the tables stay as they are
+        report.end(f"tables were not joined: {error}")
     return summary
 
 

@@ -5,7 +5,7 @@ from hsexp.ledger.frame import require_comparable
 from hsexp.ledger.journal import LedgerError
 from hsexp.ledger.provenance import Provenance
 from hsexp.ledger.store import Claim, Ledger, utc_now
-from hsexp.ledger.tables import EncodedTable, decode_table, encode_table
+from hsexp.ledger.tables import EncodedTable, encode_table
 
 __all__ = [
     "Attempt",
@@ -16,7 +16,6 @@ __all__ = [
     "LedgerError",
     "Metric",
     "Provenance",
-    "decode_table",
     "encode_table",
     "require_comparable",
     "utc_now",
