@@ -16,12 +16,15 @@ import random
 import time
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
+from hsexp.console import make_console
 from hsexp.engine.mini import SPECIAL_TOKENS, VOCABULARY, seeded_checkpoint
 from hsexp.engine.settings import EngineSettings
+from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.organizations import OrganizationConfig
 from runners.continuation.engine import start_engine
 
 MAX_MODEL_LEN, TOKEN_BUDGET, OUTPUT_TOKENS = 4096, 2048, 48
@@ -38,16 +41,12 @@ def settings(organization: str, *, exact: bool) -> EngineSettings:
     layout = read_option("organization", organization)
     if organization == "s2":
         layout |= {"slot_bytes": 8192}  # a sixteenth of this model's page
-    return EngineSettings.parse(
-        {
-            "model": read_option("model", "falcon_h1_mini"),
-            "organization": layout,
-            "budget_bytes": 64 << 20,
-            "admission": {"headroom": 0.0, "cap": 8},
-            "retention": read_option("retention", "off"),
-            "pinning": read_option("pinning", "off"),
-            "exact": exact,
-        }
+    return EngineSettings.without_policies(
+        model=ModelConfig.parse(read_option("model", "falcon_h1_mini")),
+        organization=parse_union(OrganizationConfig, layout, path="organization"),
+        cap=8,
+        budget_bytes=64 << 20,
+        exact=exact,
     )
 
 
@@ -94,7 +93,7 @@ def main() -> None:
             for stock, exact_s in zip(found[False][name], found[True][name], strict=True):
                 row += [f"{stock:.2f}", f"{exact_s:.2f}", f"{stock / exact_s:.2f}"]
             table.add_row(organization, name, *row)
-    Console(highlight=False, width=110).print(table)
+    make_console().print(table)
 
 
 if __name__ == "__main__":

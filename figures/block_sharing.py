@@ -108,7 +108,7 @@ def _scene(
             names = [str(token) if token < 20 else name.lower() for token in tokens]
             pages[page] = Page(
                 slots=(*names, *[""] * (size - len(names))),
-                references=lab.memory.attention_pool.refs[page],
+                references=lab.memory.cache.attention_pool.refs[page],
             )
     num_blocks = len({
         page

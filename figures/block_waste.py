@@ -5,10 +5,10 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from figures import style
+from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
-from hsexp.config.launch import parse_union
-from hsexp.config.schema import ModelConfig, OrganizationConfig
-from hsexp.memory.organizations import StateMix, create
+from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.organizations import OrganizationConfig, StateMix, create
 
 MODEL = "falcon_h1_7b"
 MAX_TOKENS = 2048

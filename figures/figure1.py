@@ -11,9 +11,8 @@ from pydantic import TypeAdapter
 
 from figures import style
 from hsexp.config.catalog import read_option
-from hsexp.config.schema import ModelConfig, OrganizationConfig
-from hsexp.geometry import StateGeometry
-from hsexp.memory.organizations import D0, S0, S1, S2, Organization, create
+from hsexp.memory.geometry import ModelConfig, StateGeometry
+from hsexp.memory.organizations import D0, S0, S1, S2, Organization, OrganizationConfig, create
 
 MODEL = "falcon_h1_7b"
 KIB = 1024

@@ -77,7 +77,7 @@ def moments() -> list[Moment]:
 def _moment(
     lab: Lab, parent: Line, child: Line, copies: list[Copy], title: str, note: str
 ) -> Moment:
-    pool, places, holds = lab.memory.attention_pool, list[Place](), list[tuple[str, int]]()
+    pool, places, holds = lab.memory.cache.attention_pool, list[Place](), list[tuple[str, int]]()
     known: dict[tuple[str, int], int] = {}
 
     def place_of(kind: str, page: int, references: int) -> int:

@@ -1,5 +1,5 @@
 """python -m hsexp.serve organization=s2 model=MODEL [budget_gib=4] [admission.headroom=0.19]
-                      [retention=k2] [pinning=k1] [port=8000] [stage=plan] [vLLM's own options]
+                      [retention=k2] [port=8000] [stage=plan] [vLLM's own options]
 
 Starts vLLM's OpenAI-compatible server with one of the memory organizations.
 
@@ -11,7 +11,7 @@ Starts vLLM's OpenAI-compatible server with one of the memory organizations.
   stage=plan        prints the pools and the same command for `vllm serve`, and starts nothing
 
 Everything else goes to vLLM's server: max_model_len=8192 is --max-model-len 8192, and
-enforce_eager=true is --enforce-eager. What is left out stands in conf/serve.yaml.
+enforce_eager=true is --enforce-eager. Defaults are in conf/serve.yaml.
 """
 
 import importlib.util
@@ -30,17 +30,19 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from hsexp.config.axes import MEMORY_AXES
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF, options, read_option
 from hsexp.config.overrides import refuse_several_options
-from hsexp.config.schema import ModelConfig
-from hsexp.engine.settings import KEY, SCHEDULER, EngineSettings
+from hsexp.console import make_console
+from hsexp.engine.settings import KEY, SCHEDULER, EngineSettings, ServingSettings
 from hsexp.engine.targets import PatchError
+from hsexp.memory.geometry import ModelConfig
 
 EXIT_REFUSED, EXIT_INTERRUPTED = 2, 130
 
-_GROUPS = ("organization", "retention", "pinning")
-_OURS = (*_GROUPS, "stage", "budget_bytes", "budget_gib", "admission", "max_leaves", "exact")
+_GROUPS = tuple(axis.name for axis in MEMORY_AXES)
+_OURS = ("stage", *(name for name in ServingSettings.model_fields if name != "model"))
 """First parts of the names that conf/serve.yaml has; others, but for `model`, are vLLM's."""
 
 
@@ -114,7 +116,7 @@ class Command:
 def main(arguments: Sequence[str]) -> int:
     """Run the command line. Returns the exit code."""
     if not arguments or "--help" in arguments:
-        Console(highlight=False).print((__doc__ or "").strip(), markup=False)
+        make_console().print((__doc__ or "").strip(), markup=False)
         return 0
     try:
         command = Command.parse(arguments)
@@ -127,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
         else:
             _serve(command.serve_arguments())
     except (ConfigError, PatchError) as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {error}", markup=False)
+        make_console(stderr=True).print(f"error: {error}", markup=False)
         return EXIT_REFUSED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -177,7 +179,7 @@ def _serve(arguments: list[str]) -> None:
 def _print_plan(arguments: list[str]) -> None:
     from hsexp.engine.cli import settled
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = make_console()
     _print_pools(settled(arguments), console)
     console.print("\nvllm serve " + shlex.join(arguments), markup=False)
 
@@ -199,7 +201,7 @@ def _print_pools(settings: EngineSettings, console: Console) -> None:
     table.add_column("pool")
     for column in ("pages", "kept free", "page bytes", "bytes a layer", "bytes"):
         table.add_column(column, justify="right")
-    for pool, headroom in zip(memory.pools, memory.admission.headroom_pages, strict=True):
+    for pool, headroom in zip(memory.cache.pools, memory.admission.headroom_pages, strict=True):
         spec = pool.spec
         numbers = (spec.num_pages, headroom, spec.page_bytes, spec.total_bytes)
         cells = [f"{number:,}" for number in (*numbers, spec.total_bytes * num_layers)]
@@ -216,7 +218,7 @@ def _pages(settings: EngineSettings, num_tokens: int) -> str:
     needs = memory.max_need(num_tokens - 1)
     return ", ".join(
         f"{need} of {pool.spec.num_usable} {pool.spec.name} pages"
-        for pool, need in zip(memory.pools, needs, strict=True)
+        for pool, need in zip(memory.cache.pools, needs, strict=True)
     )
 
 

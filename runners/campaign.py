@@ -13,7 +13,7 @@ from functools import partial
 from rich.console import Console
 
 from hsexp.ledger import Attempt, Claim, Ledger, Provenance, utc_now
-from hsexp.plan import Cell, Plan
+from hsexp.plan.cells import Cell, Plan
 from runners.interrupt import deferred_interrupt
 from runners.pool import WorkerDeath, WorkerPool
 from runners.report import LaunchReport

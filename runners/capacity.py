@@ -6,17 +6,20 @@ from fractions import Fraction
 from rich.console import Console
 from rich.table import Table
 
+from hsexp.config.base import parse_union
+from hsexp.config.campaigns import FeasibilityConfig, MixConfig
 from hsexp.config.catalog import read_option
-from hsexp.config.launch import Launch, parse_union
-from hsexp.config.schema import (
-    BudgetConfig,
-    FeasibilityConfig,
-    MixConfig,
-    ModelConfig,
+from hsexp.config.launch import Launch
+from hsexp.memory.config import BudgetConfig
+from hsexp.memory.geometry import ModelConfig, StateGeometry
+from hsexp.memory.organizations import (
+    D0,
+    Organization,
     OrganizationConfig,
+    PoolPlan,
+    StateMix,
+    create,
 )
-from hsexp.geometry import StateGeometry
-from hsexp.memory.organizations import D0, Organization, PoolPlan, StateMix, create
 
 KIB, MIB = 1024, 1024 * 1024
 

@@ -5,7 +5,8 @@ from typing import Literal
 from rich.console import Console
 
 from hsexp.config.base import ConfigError
-from hsexp.config.schema import ContinuationCampaign, DeviceConfig, EngineCampaign
+from hsexp.config.campaigns import ContinuationCampaign, EngineCampaign
+from hsexp.config.device import DeviceConfig
 from runners.engines import choose_engine
 
 AboutTheEngine = EngineCampaign | ContinuationCampaign

@@ -10,8 +10,9 @@ from filelock import FileLock, Timeout
 
 from hsexp.cache import cache_folder
 from hsexp.config.base import ConfigError
+from hsexp.config.device import DeviceConfig
+from hsexp.config.engine import VllmEngine
 from hsexp.config.launch import Launch
-from hsexp.config.schema import DeviceConfig, VllmEngine
 from runners import sim
 from runners.trial import Outcome
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
+from hsexp.config.campaigns import FixedWorkCampaign
 from hsexp.config.launch import Launch
-from hsexp.config.schema import FixedWorkCampaign
 from hsexp.sim.steptime import NS_PER_S, StepClock
 
 _MS = 1e3

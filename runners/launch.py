@@ -14,9 +14,7 @@ from analysis.config import campaigns as analysed_campaigns
 from analysis.errors import AnalysisError
 from analysis.published import published_value
 from hsexp.config.base import Config, ConfigError
-from hsexp.config.catalog import options
-from hsexp.config.launch import Launch, parse_launch
-from hsexp.config.schema import (
+from hsexp.config.campaigns import (
     BranchingCampaign,
     CacheLabCampaign,
     CapacityCampaign,
@@ -26,13 +24,16 @@ from hsexp.config.schema import (
     FixedWorkCampaign,
     ServingCampaign,
     SpeculationCampaign,
-    TraceWorkload,
-    parse_run,
 )
+from hsexp.config.catalog import options
+from hsexp.config.launch import Launch, parse_launch
+from hsexp.console import make_console
 from hsexp.ledger import Ledger, LedgerError, Provenance
-from hsexp.plan import Plan
-from hsexp.planner import make_plan
+from hsexp.plan.cells import Plan
+from hsexp.plan.planner import make_plan
+from hsexp.plan.run import parse_run
 from hsexp.workload import TraceError, build
+from hsexp.workload.traces.config import TraceWorkload
 from runners.campaign import Summary, run_plan
 from runners.capacity import print_capacity
 from runners.continuation.execute import execute as check
@@ -209,6 +210,8 @@ def _run_serving(
     for note in plan.notes:
         console.print(f"{plan.campaign}: {note}")
     _check_runs(plan)
+    if engine == "sim":
+        _ = launch.device.known_step_time  # refused before the first cell, and in a plan
     if launch.stage == "plan":
         print_plan(plan, console)
         console.print(f"{plan.campaign}: plan {plan.digest} (what all cells share, tests, seeds)")
@@ -346,8 +349,6 @@ def _tell_registration(ledger: Ledger, campaign: str, console: Console) -> None:
 
 def _check_runs(plan: Plan) -> None:
     """What only shows when a run is set up is refused here, before any work starts."""
-    from runners.sim import memory_of
-
     seen: set[tuple[str, str]] = set()
     for cell in plan.cells:
         shape = (cell.axes["organization"], cell.axes["budget"])
@@ -356,7 +357,7 @@ def _check_runs(plan: Plan) -> None:
         seen.add(shape)
         config = parse_run(cell.config)
         try:
-            memory_of(config)
+            config.memory()
         except ValueError as error:
             raise ConfigError(f"organization {shape[0]} under budget {shape[1]}: {error}") from None
     config = parse_run(plan.cells[0].config)
@@ -366,4 +367,4 @@ def _check_runs(plan: Plan) -> None:
 
 def complain(text: str) -> None:
     """Tell the user on standard error."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
+    make_console(stderr=True).print(text, markup=False)

@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
-from hsexp.plan import Cell, Plan
+from hsexp.plan.cells import Cell, Plan
 
 
 def print_plan(plan: Plan, console: Console) -> None:

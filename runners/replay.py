@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
 from rich.progress import track
 
 from analysis.__main__ import print_and_write
@@ -27,11 +26,12 @@ from analysis.errors import AnalysisError, NoRunsError
 from analysis.ledgers import read_ledger
 from analysis.runs import Origin
 from analysis.tables.table import Column, Table
-from hsexp.config.schema import RunConfig, VllmRunConfig
+from hsexp.console import make_console
+from hsexp.plan.run import RunConfig, VllmRunConfig
 from hsexp.sim.scheduler import SimScheduler
 from hsexp.sim.steptime import NS_PER_S, to_ns
 from hsexp.workload import Request
-from runners.sim import memory_of, workload_of
+from runners.sim import workload_of
 
 _STEP = ["decode_tokens", "prefill_tokens", "running", "waiting"]
 
@@ -113,18 +113,17 @@ def replay(
         there = [each for each in arrived if seen[each.request_id] <= starts[differing]]
         for request in there[-surplus:]:
             seen[request.request_id] = starts[differing] + 1
-    measured = {
-        name: counters[name] for name in asdict(simulator.memory.counters) if name in counters
-    }
+    replayed = asdict(simulator.memory.cache.counters)
+    measured = {name: counters[name] for name in replayed if name in counters}
     return Replay(
         num_steps=len(recorded),
         num_equal_steps=len(recorded) if differing is None else differing,
         num_delayed=sum(seen[key] != sent[key] for key in seen),
         largest_delay_s=max(seen[key] - sent[key] for key in seen) / NS_PER_S,
         different_counters=tuple(
-            f"{name}: measured {value:.0f}, replayed {getattr(simulator.memory.counters, name)}"
+            f"{name}: measured {value:.0f}, replayed {replayed[name]}"
             for name, value in measured.items()
-            if not pd.isna(value) and value != getattr(simulator.memory.counters, name)
+            if not pd.isna(value) and value != replayed[name]
         ),
         difference=None if differing is None else _words(differing, done, recorded),
     )
@@ -136,7 +135,7 @@ def _simulate(
     """The run, and whether it came to its end within the record."""
     run = SimScheduler(
         [replace(each, arrival_s=seen_ns[each.request_id] / NS_PER_S) for each in requests],
-        memory_of(config),
+        config.memory(),
         config.scheduler.model_copy(update={"fast_forward": False}),
         _RecordedClock(starts),
         cap=config.admission.cap,
@@ -251,7 +250,7 @@ _COLUMNS = (
 
 
 def main(arguments: Sequence[str]) -> None:
-    print_and_write(*replays(arguments), Console(highlight=False))
+    print_and_write(*replays(arguments), make_console())
 
 
 if __name__ == "__main__":

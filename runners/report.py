@@ -19,7 +19,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from hsexp.plan import Cell, Plan
+from hsexp.plan.cells import Cell, Plan
 
 
 class LaunchReport:

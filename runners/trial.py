@@ -18,7 +18,7 @@ from hsexp.ledger import (
     encode_table,
     utc_now,
 )
-from hsexp.plan import Cell
+from hsexp.plan.cells import Cell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +28,9 @@ class Outcome:
     metrics: Mapping[str, Metric]
     """Flat names. None or NaN is unknown; an infinite number is refused."""
     requests: pd.DataFrame
-    """Columns of `hsexp.records.REQUEST_COLUMNS`."""
+    """Columns of `hsexp.measure.records.REQUEST_COLUMNS`."""
     steps: pd.DataFrame | None = None
-    """Columns of `hsexp.records.STEP_COLUMNS`; None where they are not kept."""
+    """Columns of `hsexp.measure.records.STEP_COLUMNS`; None where they are not kept."""
     engine: EngineFacts
     workload_digest: str
 

@@ -20,7 +20,7 @@ from analysis.errors import AnalysisError
 from analysis.runs import Origin
 from analysis.tables.table import Table
 from hsexp.config.catalog import CONF, read_option
-from hsexp.config.schema import DeviceConfig
+from hsexp.config.device import DeviceConfig
 
 PAPER_DEVICE = "a100_40gb"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from analysis.calibration.fit import TERMS, Fit
 from analysis.errors import AnalysisError
 from hsexp.config.base import ConfigError
-from hsexp.config.schema import DeviceConfig
+from hsexp.config.device import DeviceConfig
 
 DIGITS = 9
 """Whole nanoseconds: the resolution of the simulator's clock."""

@@ -16,7 +16,7 @@ from analysis.families import Arm
 from analysis.published import published_value
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.catalog import CONF, options
-from hsexp.config.schema import Name
+from hsexp.config.fields import Name
 
 GROUP = "analysis/compare"
 

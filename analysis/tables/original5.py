@@ -20,7 +20,7 @@ from analysis.tables.beside import Quantity
 from analysis.tables.cells import mean_change, text_column
 from analysis.tables.relations import Relation, relations_table
 from analysis.tables.table import Column, Table
-from hsexp.goodput import Thresholds, goodput_tok_per_s, union_thresholds
+from hsexp.measure.goodput import Thresholds, goodput_tok_per_s, union_thresholds
 
 _KEYS = (
     text_column("no.", "id"),

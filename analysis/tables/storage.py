@@ -10,11 +10,12 @@ from analysis.published import published_table
 from analysis.runs import Origin
 from analysis.tables.relations import Relation, relations_table
 from analysis.tables.table import Table
+from hsexp.config.base import parse_union
+from hsexp.config.campaigns import CapacityCampaign
 from hsexp.config.catalog import read_option
-from hsexp.config.launch import parse_union
-from hsexp.config.schema import BudgetConfig, CapacityCampaign, ModelConfig, OrganizationConfig
-from hsexp.geometry import StateGeometry
-from hsexp.memory.organizations import D0, Organization, StateMix, create
+from hsexp.memory.config import BudgetConfig
+from hsexp.memory.geometry import ModelConfig, StateGeometry
+from hsexp.memory.organizations import D0, Organization, OrganizationConfig, StateMix, create
 
 COMPUTED = Origin(data_kind="computed from the configured sizes")
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 
@@ -33,6 +33,18 @@ class Config(BaseModel):
             return cls.model_validate(data)
         except ValidationError as error:
             raise ConfigError(describe_errors(error, data, path=path)) from None
+
+
+def parse_union(kind: Any, data: Any, *, path: str) -> Any:
+    """Check data against a discriminated union such as OrganizationConfig.
+
+    Raises:
+        ConfigError: names the field and the value.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(data)
+    except ValidationError as error:
+        raise ConfigError(describe_errors(error, data, path=path)) from None
 
 
 def describe_errors(error: ValidationError, data: Any, *, path: str = "") -> str:

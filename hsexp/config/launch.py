@@ -6,27 +6,22 @@ from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
-from pydantic import BeforeValidator, Field, PositiveInt, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, PositiveInt
 
-from hsexp.config.base import Config, ConfigError, describe_errors
-from hsexp.config.schema import (
-    BudgetConfig,
+from hsexp.config.axes import AXES, SEEDS, axis_fields
+from hsexp.config.base import Config, ConfigError
+from hsexp.config.campaigns import (
     CampaignConfig,
     CapacityCampaign,
-    DeviceConfig,
-    EngineConfig,
     FixedWorkCampaign,
-    IsolationConfig,
-    ModelConfig,
-    OpenFraction,
-    OrganizationConfig,
-    PinningConfig,
-    RetentionConfig,
     ScaleConfig,
-    SchedulerConfig,
-    Seed,
     ServingCampaign,
 )
+from hsexp.config.device import DeviceConfig
+from hsexp.config.engine import EngineConfig
+from hsexp.config.fields import Seed
+from hsexp.memory.geometry import ModelConfig
+from hsexp.sim.config import SchedulerConfig
 
 
 def _typed_as_text(value: object) -> object:
@@ -45,14 +40,27 @@ def _not_empty(value: object) -> object:
 Text = Annotated[str, BeforeValidator(_typed_as_text)]
 
 
-class AdmissionChoice(Config):
-    """Axes that the command line may pin."""
+_PinsOfAdmission: Any = axis_fields(
+    "_PinsOfAdmission",
+    tuple(axis for axis in AXES if axis.path[0] == "admission"),
+    type_of=lambda axis: axis.type | None,
+    default=lambda axis: ...,
+)
 
-    headroom: OpenFraction | None
-    cap: PositiveInt | None
+
+class AdmissionPins(_PinsOfAdmission, Config):  # type: ignore[misc]  # made from the list of axes
+    """Axes of the admission that the command line can pin."""
 
 
-class Launch(Config):
+_Pins: Any = axis_fields(
+    "_Pins",
+    tuple(axis for axis in AXES if len(axis.path) == 1 and axis is not SEEDS),
+    type_of=lambda axis: (axis.options or axis.type) | None,
+    default=lambda axis: ...,
+)
+
+
+class Launch(_Pins, Config):  # type: ignore[misc]  # made from the list of axes
     """A composed configuration. An axis that the command line pinned is not None."""
 
     campaign: CampaignConfig | None
@@ -78,13 +86,7 @@ class Launch(Config):
     """Checked when the axes have filled it."""
     arrivals: dict[str, Any]
     """Checked when the axes have filled it."""
-    admission: AdmissionChoice
-    organization: OrganizationConfig | None
-    budget: BudgetConfig | None
-    retention: RetentionConfig | None
-    pinning: PinningConfig | None
-    isolation: IsolationConfig | None
-    trace: bool | None
+    admission: AdmissionPins
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] | None
     analysis: dict[str, Any] | None
     """Read by `analysis` itself; composed here so that `--cfg job` shows it."""
@@ -121,15 +123,3 @@ def parse_launch(composed: DictConfig | Mapping[str, Any]) -> Launch:
     else:
         data = dict(composed)
     return Launch.parse(data)
-
-
-def parse_union(kind: Any, data: Any, *, path: str) -> Any:
-    """Check data against a discriminated union such as OrganizationConfig.
-
-    Raises:
-        ConfigError: names the field and the value.
-    """
-    try:
-        return TypeAdapter(kind).validate_python(data)
-    except ValidationError as error:
-        raise ConfigError(describe_errors(error, data, path=path)) from None

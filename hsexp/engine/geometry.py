@@ -19,8 +19,7 @@ from vllm.utils.torch_utils import STR_DTYPE_TO_TORCH_DTYPE
 
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import options, read_option
-from hsexp.config.schema import ModelConfig
-from hsexp.geometry import StateGeometry
+from hsexp.memory.geometry import ModelConfig, StateGeometry
 
 _KINDS = {
     "attention": (1, 0),

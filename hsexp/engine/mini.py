@@ -15,8 +15,8 @@ from typing import Any
 
 from hsexp.cache import cache_folder
 from hsexp.config.base import ConfigError
-from hsexp.config.schema import ModelConfig
-from hsexp.plan import content_key
+from hsexp.memory.geometry import ModelConfig
+from hsexp.plan.cells import content_key
 
 VOCABULARY = 512
 SPECIAL_TOKENS = 3

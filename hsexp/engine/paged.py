@@ -23,7 +23,7 @@ from vllm.utils.math_utils import round_up
 from vllm.utils.torch_utils import async_tensor_h2d
 
 from hsexp.config.base import ConfigError
-from hsexp.engine.kernels.ops import PagedOps, ops_for
+from hsexp.engine.kernels.ops import PagedOps
 from hsexp.engine.manager import NULL_ID, NewComposite
 from hsexp.engine.settings import EngineSettings
 from hsexp.memory.checkpoint import NO_LINE
@@ -189,6 +189,23 @@ class LayerStates:
     """[member, composite id]: a contiguous row of page ids for each member."""
     lines: torch.Tensor
     """[composite id]"""
+
+
+def ops_for(device: torch.device) -> PagedOps:
+    """The implementation for the device that holds the states.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if device.type == "cuda":
+        from hsexp.engine.kernels.fused import FusedOps
+
+        return FusedOps()
+    if device.type == "cpu":
+        from hsexp.engine.kernels.cpu import CpuOps
+
+        return CpuOps()
+    raise ConfigError(f"paged states need a device of type cpu or cuda, got {device.type}")
 
 
 class CompositeTable:

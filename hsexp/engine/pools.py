@@ -21,7 +21,7 @@ from hsexp.config.base import ConfigError
 from hsexp.engine.paged import PagedLayout
 from hsexp.engine.settings import KEY, EngineSettings
 from hsexp.engine.targets import PatchError
-from hsexp.geometry import StateGeometry
+from hsexp.memory.geometry import StateGeometry
 from hsexp.memory.organizations.base import PoolPlan
 
 

@@ -48,7 +48,7 @@ class _Step:
 
 @dataclass(kw_only=True, slots=True)
 class _Work:
-    """What was computed for a request so far; columns of `hsexp.records.REQUEST_COLUMNS`."""
+    """Work done for a request so far; columns of `measure.records.REQUEST_COLUMNS`."""
 
     first_scheduled_ns: int
     adopted_tokens: int
@@ -133,8 +133,8 @@ class RecordingScheduler(HybridScheduler):
 
     def shutdown(self) -> None:
         memory = self._memory
-        kept = sum(pool.spec.num_usable - pool.num_free for pool in memory.pools)
-        self._write("end", time.monotonic_ns(), self._counters(), len(memory.sequences), kept)
+        kept = sum(pool.spec.num_usable - pool.num_free for pool in memory.cache.pools)
+        self._write("end", time.monotonic_ns(), self._counters(), len(memory.cache.sequences), kept)
         if self._file is not None:
             with suppress(OSError):
                 self._file.close()
@@ -168,7 +168,7 @@ class RecordingScheduler(HybridScheduler):
         return len(self.waiting) + len(self.skipped_waiting)
 
     def _counters(self) -> dict[str, int]:
-        return asdict(self._memory.counters) | self._sums.counters()
+        return asdict(self._memory.cache.counters) | self._sums.counters()
 
     def _mark(self) -> None:
         self._write("mark", time.monotonic_ns(), self._counters())

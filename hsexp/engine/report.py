@@ -20,7 +20,7 @@ from vllm.v1.engine import EngineCoreReadyResponse
 
 from hsexp.config.base import Config, ConfigError
 from hsexp.engine.settings import EngineSettings
-from hsexp.engine.targets import VLLM_VERSION, PatchError
+from hsexp.engine.targets import VLLM_VERSION, PatchError, require_active
 
 logger = init_logger(f"vllm.{__name__}")
 
@@ -81,10 +81,7 @@ class EngineReport(Config):
     def labels(self) -> dict[str, str]:
         """Flat, as text: what `hsexp:engine_info` carries."""
         settings, worker = self.settings, self.worker
-        values: dict[str, Any] = {
-            "organization": settings.organization.name,
-            "kind": settings.organization.kind,
-            "model": settings.model.name,
+        values: dict[str, Any] = settings.labels | {
             "num_layers": settings.model.num_attention_layers,
             "budget_bytes": settings.budget_bytes,
             "block_size": self.block_size,
@@ -92,14 +89,8 @@ class EngineReport(Config):
             "pools": _joined(self.pools, "num_pages"),
             "page_bytes": _joined(self.pools, "page_bytes"),
             "headroom_pages": _joined(self.pools, "headroom_pages"),
-            "headroom": settings.admission.headroom,
             "cap": self.max_running,
-            "retention": settings.retention.name,
-            "retention_requesters": settings.retention.requesters,
-            "pinning": settings.pinning.name,
-            "pinning_requesters": settings.pinning.requesters,
             "max_leaves": settings.max_leaves,
-            "exact": settings.exact,
             "max_model_len": self.max_model_len,
             "max_num_batched_tokens": self.max_num_batched_tokens,
             "async_scheduling": self.async_scheduling,
@@ -179,7 +170,9 @@ def make_report(scheduler: Any) -> None:
                 page_bytes=pool.spec.page_bytes,
                 headroom_pages=headroom,
             )
-            for pool, headroom in zip(memory.pools, memory.admission.headroom_pages, strict=True)
+            for pool, headroom in zip(
+                memory.cache.pools, memory.admission.headroom_pages, strict=True
+            )
         ),
         max_running=scheduler.max_num_running_reqs,
         max_model_len=scheduler.max_model_len,
@@ -249,9 +242,9 @@ def plugin_digest() -> str:
 
 def _describe_worker(worker: Any) -> dict[str, Any]:
     """Runs in the worker's process: facts of its buffers."""
-    from hsexp.engine import paged, plugin
+    from hsexp.engine import paged
 
-    plugin.require_active()
+    require_active()
     runner = worker.model_runner
     layers = runner.compilation_config.static_forward_context.values()
     caches = [layer.kv_cache for layer in layers if hasattr(layer, "kv_cache")]

@@ -11,10 +11,10 @@ from vllm.v1.request import Request, RequestStatus
 from hsexp.config.base import ConfigError
 from hsexp.engine.manager import HybridCacheManager
 from hsexp.engine.monitor import HybridStats, MemoryMonitor
-from hsexp.engine.plugin import require_active
 from hsexp.engine.refusals import refuse_features, refuse_short_steps
 from hsexp.engine.report import make_report
 from hsexp.engine.settings import EngineSettings
+from hsexp.engine.targets import require_active
 
 
 class HybridScheduler(Scheduler):

@@ -12,7 +12,7 @@ no copy here: the lab only shows why more distinct state than fits hits nothing 
 import math
 from dataclasses import dataclass
 
-from hsexp.config.schema import CacheLabCampaign
+from hsexp.config.campaigns import CacheLabCampaign
 from hsexp.memory.index import CacheIndex
 from hsexp.memory.pool import PagePool, PoolSpec
 

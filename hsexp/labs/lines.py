@@ -8,25 +8,16 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Any, overload
 
-from hsexp.config.schema import AdmissionConfig, OrganizationConfig, PinningConfig, RetentionConfig
 from hsexp.memory import (
     Copy,
     Hit,
     HybridMemory,
-    Policies,
+    MemoryConfig,
     PrefixKeys,
     SequenceMemory,
     build_memory,
     exact_prefix,
 )
-from hsexp.memory.organizations import Organization
-
-UNLIMITED = Policies(
-    admission=AdmissionConfig(headroom=0.0, cap=1),
-    retention=RetentionConfig(name="off", requesters=None),
-    pinning=PinningConfig(name="off", requesters=None, protected_fraction=0.0),
-)
-"""No reserve and no policy: a lab asks for the pages themselves. The cap is a scheduler's."""
 
 
 class LabError(RuntimeError):
@@ -80,22 +71,16 @@ class Lab:
 
     def __init__(
         self,
-        organization: Organization,
-        config: OrganizationConfig,
+        config: MemoryConfig,
         nominal_bytes: int,
         *,
         max_leaves: int = 0,
         max_drafts: int = 0,
     ) -> None:
         self.memory: HybridMemory = build_memory(
-            organization,
-            config,
-            nominal_bytes,
-            UNLIMITED,
-            max_leaves=max_leaves,
-            max_drafts=max_drafts,
+            config, nominal_bytes, max_leaves=max_leaves, max_drafts=max_drafts
         )
-        self.organization = organization
+        self.organization = config.layout
         self.num_lines = 0
         self.computed_tokens = 0
         """Tokens that were computed, those computed again included."""
@@ -117,10 +102,11 @@ class Lab:
             LabError: it does not fit.
         """
         line, memory = Line(self, tokens, len(tokens)), self.memory
-        memory.step += 1  # what earlier steps published can be hit
+        memory.cache.step += 1  # what earlier steps published can be hit
         found: Hit | None = None
         if leaf:
-            found = memory.branching.find_leaf(line.sequence, self.leaf_key(line, len(tokens) - 1))
+            key = self.leaf_key(line, len(tokens) - 1)
+            found = memory.branching.leaves.find(line.sequence, key)
         hit = found or memory.lookup(line.sequence, len(tokens))
         refusal = memory.refusal(line.sequence, hit, len(tokens), nothing_runs=True)
         if refusal is not None:
@@ -138,10 +124,9 @@ class Lab:
         child = Line(
             self, [*parent.tokens[: parent.computed], token], parent.sequence.num_prompt_tokens
         )
-        branching = self.memory.branching
         if not by_copying:
-            branching.fork(parent.sequence, child.sequence, parent.computed)
-        elif not branching.fork_by_copying(parent.sequence, child.sequence, parent.computed):
+            self.memory.fork(parent.sequence, child.sequence, parent.computed)
+        elif not self.memory.fork_by_copying(parent.sequence, child.sequence, parent.computed):
             raise LabError(f"{self.organization.name}: no room to copy {parent.computed} tokens")
         child.computed = parent.computed
         return child
@@ -169,7 +154,7 @@ class Lab:
         for copy in self.memory.take_copies():
             self.copies[copy.kind] += 1
             self.copied_bytes += self._bytes_of(copy)
-        self.memory.step += 1
+        self.memory.cache.step += 1
 
     def release(self, line: Line, *, leaf: bool = False) -> None:
         key = self.leaf_key(line, line.computed) if leaf else None
@@ -181,8 +166,8 @@ class Lab:
     # -- counts ----------------------------------------------------------------------------------
 
     def _note_use(self) -> None:
-        used = [pool.spec.num_usable - pool.num_free for pool in self.memory.pools]
-        sizes = [pool.spec.page_bytes for pool in self.memory.pools]
+        used = [pool.spec.num_usable - pool.num_free for pool in self.memory.cache.pools]
+        sizes = [pool.spec.page_bytes for pool in self.memory.cache.pools]
         self.peak_pages = max(self.peak_pages, sum(used))
         self.peak_bytes = max(
             self.peak_bytes, sum(pages * size for pages, size in zip(used, sizes, strict=True))

@@ -1,10 +1,12 @@
 """A memory of a size that can be drawn: blocks of 4 tokens, checkpoints every 8."""
 
+from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
-from hsexp.config.launch import parse_union
-from hsexp.config.schema import D0Config, ModelConfig, OrganizationConfig
 from hsexp.labs.lines import Lab
-from hsexp.memory.organizations import create
+from hsexp.memory.config import MemoryConfig
+from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.organizations import OrganizationConfig
+from hsexp.memory.organizations.d0 import D0Config
 
 BLOCK_TOKENS = 4
 GRID_TOKENS = 8
@@ -24,6 +26,7 @@ def small_lab() -> Lab:
             "attention_fraction": 0.5,
         }
     )
-    organization = create(config, ModelConfig.parse(read_option("model", _MODEL)))
-    state_bytes = organization.geometry.composites * organization.geometry.composite_bytes
-    return Lab(organization, config, 2 * _NUM_STATES * state_bytes)
+    model = ModelConfig.parse(read_option("model", _MODEL))
+    memory = MemoryConfig.without_policies(model=model, organization=config)
+    geometry = memory.layout.geometry
+    return Lab(memory, 2 * _NUM_STATES * geometry.composites * geometry.composite_bytes)

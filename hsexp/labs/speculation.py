@@ -1,7 +1,8 @@
 """What drafting yields and costs: tokens of a pass, tokens computed twice, and states in memory.
 
 The sampler is real, over models whose distributions are known; the memory is the core's. Drafts
-are cut at checkpoint boundaries (`hsexp.memory.drafting`), which the expected number does not know.
+are cut at checkpoint boundaries (`hsexp.memory.branching.drafting`), which the expected number
+does not know.
 """
 
 from collections.abc import Sequence
@@ -9,11 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hsexp.config.schema import OrganizationConfig, SpeculationCampaign
+from hsexp.config.campaigns import SpeculationCampaign
 from hsexp.labs.lines import Lab, LabError
-from hsexp.memory.organizations import Organization, StateMix
-from hsexp.sampling import Probabilities
+from hsexp.memory.config import MemoryConfig
+from hsexp.memory.organizations import StateMix
 from hsexp.speculation import DilutedDrafter, SpeculativeDecoder, expected_tokens
+from hsexp.speculation.sampling import Probabilities
 
 NEVER = 0
 """A token that the target does not say, for the drafter to be wrong with."""
@@ -64,8 +66,7 @@ class SeededChain:
 
 def pass_rows(
     campaign: SpeculationCampaign,
-    organization: Organization,
-    config: OrganizationConfig,
+    config: MemoryConfig,
     nominal_bytes: int,
 ) -> list[PassRow]:
     """Passes of every acceptance and number of drafts, over the memory of one organization.
@@ -76,7 +77,7 @@ def pass_rows(
     return [
         _passes(
             campaign,
-            Lab(organization, config, nominal_bytes, max_drafts=num_drafts),
+            Lab(config, nominal_bytes, max_drafts=num_drafts),
             acceptance,
             num_drafts,
         )
@@ -85,8 +86,9 @@ def pass_rows(
     ]
 
 
-def scratch_rows(campaign: SpeculationCampaign, organization: Organization) -> list[ScratchRow]:
+def scratch_rows(campaign: SpeculationCampaign, config: MemoryConfig) -> list[ScratchRow]:
     """Bytes of the two ways to take drafts back."""
+    organization = config.layout
     geometry = organization.geometry
     state_bytes = geometry.composites * geometry.composite_bytes
 

@@ -7,7 +7,7 @@ from numbers import Integral
 from typing import Any, Literal
 
 from hsexp.ledger.provenance import Provenance
-from hsexp.plan import Cell, canonical_json, content_digest
+from hsexp.plan.cells import Cell, canonical_json, content_digest
 
 Metric = float | int | None
 

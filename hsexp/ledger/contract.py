@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hsexp.plan import canonical_json
+from hsexp.plan.cells import canonical_json
 
 
 def plain_data(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from hsexp.ledger.journal import (
 )
 from hsexp.ledger.provenance import Provenance
 from hsexp.ledger.tables import EncodedTable, decode_table
-from hsexp.plan import Cell
+from hsexp.plan.cells import Cell
 
 
 class Claim:

@@ -1,14 +1,8 @@
-"""Assembles a memory from an organization, a budget and the policies."""
+"""Assembles a memory from its settings and a budget."""
 
-from dataclasses import dataclass
-
-from hsexp.config.schema import (
-    AdmissionConfig,
-    OrganizationConfig,
-    PinningConfig,
-    RetentionConfig,
-)
 from hsexp.memory.admission import HeadroomAdmission, floor_of
+from hsexp.memory.cache import Cache
+from hsexp.memory.config import MemoryConfig
 from hsexp.memory.hybrid import HybridMemory
 from hsexp.memory.lifetime import ReleaseSuperseded, RetainDemanded
 from hsexp.memory.observer import Observer
@@ -17,49 +11,46 @@ from hsexp.memory.pinning import NoPinning, PinDemanded
 from hsexp.memory.pool import PagePool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Policies:
-    """What a campaign varies beside the organization."""
-
-    admission: AdmissionConfig
-    retention: RetentionConfig
-    pinning: PinningConfig
-
-
 def build_memory(
-    organization: Organization,
-    config: OrganizationConfig,
+    config: MemoryConfig,
     nominal_bytes: int,
-    policies: Policies,
-    observer: Observer | None = None,
     *,
+    layout: Organization | None = None,
+    observer: Observer | None = None,
     max_leaves: int = 0,
     max_drafts: int = 0,
 ) -> HybridMemory:
     """A fresh memory with empty pools.
 
     Args:
+        nominal_bytes: budget for the state of one attention layer with its recurrent layers.
+        layout: the organization where it is not sized for the model of `config`.
         max_leaves: restart points off the checkpoint grid that are kept at most.
         max_drafts: draft tokens of a speculative pass.
 
     Raises:
-        ValueError: the budget is too small for the organization's pools.
+        ValueError: the budget is too small for the organization's pools, or the organization
+            cannot carry the model.
     """
-    plan = organization.plan(nominal_bytes)
-    pools = tuple(PagePool(spec) for spec in plan.pools)
+    organization = config.layout if layout is None else layout
+    pools = tuple(PagePool(spec) for spec in organization.plan(nominal_bytes).pools)
     states = organization.build_states(pools)
-    retention, pinning = policies.retention, policies.pinning
-    return HybridMemory(
-        attention_pool=pools[0],
+    retention, pinning = config.retention, config.pinning
+    cache = Cache(
+        pools=pools,
         states=states,
         block_size=organization.block_size,
         checkpoint_grid=organization.checkpoint_grid,
-        num_admission_states=config.num_admission_states,
-        order=config.release_order,
+        order=config.organization.release_order,
+        observer=observer,
+    )
+    return HybridMemory(
+        cache,
+        num_admission_states=config.organization.num_admission_states,
         admission=HeadroomAdmission(
             pools,
-            headroom=policies.admission.headroom,
-            reserve_fraction=config.reserve_fraction,
+            headroom=config.admission.headroom,
+            reserve_fraction=config.organization.reserve_fraction,
         ),
         lifetime=ReleaseSuperseded()
         if retention.requesters is None
@@ -72,7 +63,6 @@ def build_memory(
             demand_keys=pinning.demand_keys,
             max_pages=floor_of(pinning.protected_fraction, states.pool.spec.num_pages),
         ),
-        observer=observer,
         max_leaves=max_leaves,
         max_drafts=max_drafts,
     )

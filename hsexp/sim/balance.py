@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from hsexp.measure.records import RunRecord
 from hsexp.memory.hybrid import HybridMemory
-from hsexp.records import RunRecord
 
 
 class Imbalance(RuntimeError):
@@ -82,9 +82,9 @@ def check_tokens(record: RunRecord) -> None:
 
 def _check_memory(memory: HybridMemory) -> None:
     """Everything was given back; what is cached lies in free pages."""
-    _equal("live requests in memory", len(memory.sequences), 0)
+    _equal("live requests in memory", len(memory.cache.sequences), 0)
     _equal("pins", memory.pinning.num_pins, 0)
-    for pool in memory.pools:
+    for pool in memory.cache.pools:
         _equal(f"free pages of pool {pool.spec.name}", pool.num_free, pool.spec.num_usable)
 
 

@@ -5,10 +5,11 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 
-from hsexp.config.schema import DeviceConfig, SchedulerConfig
+from hsexp.config.device import DeviceConfig
+from hsexp.measure.records import REQUEST_COLUMNS, STEP_COLUMNS, RunRecord
 from hsexp.memory.hybrid import HybridMemory
-from hsexp.records import REQUEST_COLUMNS, STEP_COLUMNS, RunRecord
 from hsexp.sim.balance import check_balance
+from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.scheduler import SimRequest, SimScheduler, StepStretch
 from hsexp.sim.steptime import NS_PER_S, StepClock
 from hsexp.workload.request import Workload
@@ -55,7 +56,7 @@ def simulate(
     record = RunRecord(
         requests=_request_table(run.requests),
         steps=_step_table(run.stretches),
-        counters=asdict(memory.counters) | run.sums.counters(),
+        counters=asdict(memory.cache.counters) | run.sums.counters(),
         engine={
             "engine": "sim",
             "device": device.name,
@@ -65,7 +66,7 @@ def simulate(
                     "num_pages": pool.spec.num_pages,
                     "page_bytes": pool.spec.page_bytes,
                 }
-                for pool in memory.pools
+                for pool in memory.cache.pools
             },
             "headroom_pages": list(memory.admission.headroom_pages),
         },

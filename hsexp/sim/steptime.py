@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from hsexp.config.schema import StepTimeModel
+from hsexp.config.device import StepTimeModel
 
 NS_PER_S = 1_000_000_000
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hsexp.sampling import Probabilities, sample
+from hsexp.speculation.sampling import Probabilities, sample
 
 _SUM_TOLERANCE = 1e-9
 """What rounding may leave between a sum of probabilities and 1."""

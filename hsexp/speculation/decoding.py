@@ -6,8 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from hsexp.sampling import Probabilities, sample
 from hsexp.speculation.acceptance import verify
+from hsexp.speculation.sampling import Probabilities, sample
 
 
 class LanguageModel(Protocol):

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hsexp.sampling import Probabilities
 from hsexp.speculation.decoding import LanguageModel
+from hsexp.speculation.sampling import Probabilities
 
 
 class DilutedDrafter:

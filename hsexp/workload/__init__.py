@@ -1,11 +1,19 @@
 """Workloads: the requests of one seed, generated or read from a trace, equal for every arm."""
 
+from typing import Annotated
+
+from pydantic import Field
+
 from hsexp.config.base import ConfigError
-from hsexp.config.schema import ArrivalsConfig, SyntheticWorkload, TraceWorkload, WorkloadConfig
+from hsexp.workload.arrivals import ArrivalsConfig
 from hsexp.workload.isolation import isolate
 from hsexp.workload.request import Request, Segment, Workload
-from hsexp.workload.synthetic import generate
+from hsexp.workload.synthetic import SyntheticWorkload, generate
 from hsexp.workload.traces import TraceError, load_trace
+from hsexp.workload.traces.config import TraceWorkload
+
+WorkloadConfig = Annotated[SyntheticWorkload | TraceWorkload, Field(discriminator="kind")]
+
 
 __all__ = [
     "Request",

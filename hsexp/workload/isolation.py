@@ -1,8 +1,16 @@
 """Isolation: a stable cache salt for each request, so that no two share cached state (Q9)."""
 
 from dataclasses import replace
+from typing import Literal
 
+from hsexp.config.base import Config
 from hsexp.workload.request import Workload
+
+
+class IsolationConfig(Config):
+    """SHARE omits the cache salt; ISOLATE gives each request its own (Section 4.5, Q9)."""
+
+    name: Literal["share", "isolate"]
 
 
 def isolate(workload: Workload) -> Workload:

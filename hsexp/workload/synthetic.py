@@ -6,12 +6,56 @@ A prompt is a context of fixed length and a private suffix:
     the same, q = 0      [ private, same length                    ][ suffix, private ]
 """
 
+from typing import Annotated, Literal
+
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from hsexp.config.schema import ArrivalsConfig, SyntheticWorkload
-from hsexp.workload.arrivals import arrival_times
+from hsexp.config.base import Config
+from hsexp.config.fields import Fraction, Name
+from hsexp.workload.arrivals import ArrivalsConfig, arrival_times
 from hsexp.workload.request import Request, Segment, Workload
+
+
+class SyntheticWorkload(Config):
+    """The paper's workload law: shared contexts, lognormal suffixes, gamma outputs."""
+
+    kind: Literal["synthetic"]
+    name: Name
+    num_requests: PositiveInt
+    num_contexts: PositiveInt
+    """Shared contexts (Section 4.2: eight)."""
+    zipf_exponent: Annotated[float, Field(ge=0.0)]
+    """Popularity of the contexts: weight of rank k is k**-exponent."""
+    shared_tokens: Annotated[int, Field(ge=0)]
+    """Length of a shared context."""
+    sharing: Fraction
+    """Fraction q of requests whose context is really shared; the others get private content of
+    the same lengths."""
+    suffix_median_tokens: PositiveFloat
+    suffix_sigma: PositiveFloat
+    """Standard deviation of the log suffix length."""
+    suffix_min_tokens: PositiveInt
+    suffix_max_tokens: PositiveInt
+    prompt_mean_tokens: PositiveFloat
+    """Mean prompt length after rescaling the suffixes (clip, multiply, round, at least 1)."""
+    output_shape: PositiveFloat
+    """Shape of the gamma law of output lengths."""
+    output_min_tokens: PositiveInt
+    output_max_tokens: PositiveInt
+    output_mean_tokens: PositiveFloat
+    """Mean output length after rescaling."""
+
+    @model_validator(mode="after")
+    def _bounds_are_ordered(self) -> "SyntheticWorkload":
+        if self.suffix_min_tokens > self.suffix_max_tokens:
+            raise ValueError("suffix_min_tokens must not exceed suffix_max_tokens")
+        if self.output_min_tokens > self.output_max_tokens:
+            raise ValueError("output_min_tokens must not exceed output_max_tokens")
+        if self.prompt_mean_tokens <= self.shared_tokens:
+            raise ValueError("prompt_mean_tokens must exceed shared_tokens")
+        return self
 
 
 def generate(spec: SyntheticWorkload, arrivals: ArrivalsConfig, seed: int) -> Workload:

@@ -3,20 +3,16 @@
 import itertools
 from typing import Any
 
-from hsexp.config.base import ConfigError
+from hsexp.config.base import ConfigError, parse_union
+from hsexp.config.campaigns import ContinuationCampaign
 from hsexp.config.catalog import read_option
-from hsexp.config.launch import Launch, parse_union
-from hsexp.config.schema import (
-    ContinuationCampaign,
-    ContinuationRun,
-    HardwareConfig,
-    ModelConfig,
-    OrganizationConfig,
-    S2Config,
-)
-from hsexp.geometry import StateGeometry
-from hsexp.memory.organizations import create
-from hsexp.plan import Cell, Plan, content_key
+from hsexp.config.device import HardwareConfig
+from hsexp.config.launch import Launch
+from hsexp.memory.geometry import ModelConfig, StateGeometry
+from hsexp.memory.organizations import OrganizationConfig, create
+from hsexp.memory.organizations.s2 import S2Config
+from hsexp.plan.cells import Cell, Plan, content_key
+from runners.continuation.run import ContinuationRun
 from runners.continuation.treatments import TREATMENTS
 
 DTYPES = {2: "bfloat16", 4: "float32"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from hsexp.records import STEP_COLUMNS
+from hsexp.measure.records import STEP_COLUMNS
 from runners.vllm.clock import Episode
 from runners.vllm.faults import RecordTorn
 

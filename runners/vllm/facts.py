@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from hsexp.config.schema import VllmRunConfig
 from hsexp.ledger.provenance import source_digest
+from hsexp.plan.run import VllmRunConfig
 from runners.vllm.command import Checkpoint
 from runners.vllm.readback import Report, pool_facts
 

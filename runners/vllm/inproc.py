@@ -16,8 +16,8 @@ from typing import IO, Any, Self
 
 import pandas as pd
 
-from hsexp.config.schema import LimitsConfig
-from hsexp.records import SAMPLE_COLUMNS
+from hsexp.config.engine import LimitsConfig
+from hsexp.measure.records import SAMPLE_COLUMNS
 from runners.vllm.clock import Episode, now_ns
 from runners.vllm.faults import BootFailed, BootTimeout, EngineDied, RecordTorn
 from runners.vllm.load import Load, Measured

@@ -7,7 +7,7 @@ from typing import Protocol, Self
 
 import pandas as pd
 
-from hsexp.config.schema import LimitsConfig
+from hsexp.config.engine import LimitsConfig
 from runners.vllm.clock import Episode
 from runners.vllm.observed import Streams
 from runners.vllm.readback import Report
@@ -32,7 +32,7 @@ class Measured:
 
     episode: Episode
     samples: pd.DataFrame
-    """Columns of `hsexp.records.SAMPLE_COLUMNS`; times count from the start of the workload."""
+    """Columns of `measure.records.SAMPLE_COLUMNS`; times count from the start of the workload."""
 
 
 class Engine(Protocol):

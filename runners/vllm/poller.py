@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pandas as pd
 
-from hsexp.poller import POLL_PERIOD_S
-from hsexp.records import SAMPLE_COLUMNS
+from hsexp.measure.poller import POLL_PERIOD_S
+from hsexp.measure.records import SAMPLE_COLUMNS
 from runners.vllm.clock import at, now_ns, seconds_until
 from runners.vllm.exposition import Exposition
 from runners.vllm.faults import RunFault

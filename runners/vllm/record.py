@@ -6,7 +6,7 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 
-from hsexp.records import MEASURED_COLUMNS, REQUEST_COLUMNS, RunRecord
+from hsexp.measure.records import MEASURED_COLUMNS, REQUEST_COLUMNS, RunRecord
 from hsexp.sim.balance import Imbalance, check_requests, check_tokens
 from hsexp.workload import Workload
 from runners.vllm.clock import Episode

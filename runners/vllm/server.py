@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hsexp.config.schema import LimitsConfig
+from hsexp.config.engine import LimitsConfig
 from runners.vllm.client import run_load
 from runners.vllm.exposition import Exposition
 from runners.vllm.faults import BootFailed, BootTimeout, KnobDiffers, PortTaken, RecordTorn
@@ -43,7 +43,6 @@ class HttpEngine:
         self._limits = limits
         self._log = log
         self._stack = ExitStack()
-        self.num_port_tries = 0
 
     def __enter__(self) -> Self:
         with self._stack:  # a boot that fails leaves nothing behind
@@ -87,7 +86,6 @@ class HttpEngine:
             BootFailed, BootTimeout, OutOfMemory: why it did not.
         """
         for last in [False] * (self._limits.port_tries - 1) + [True]:
-            self.num_port_tries += 1
             try:
                 with ExitStack() as attempt:
                     self._start(attempt, free_port())

@@ -8,7 +8,7 @@ import pandas as pd
 
 from hsexp.ledger import Attempt, EngineFacts, Ledger, Provenance, encode_table
 from hsexp.ledger.provenance import Host
-from hsexp.plan import Cell, content_key
+from hsexp.plan.cells import Cell, content_key
 
 PROVENANCE = Provenance(
     code_version="1", versions={"python": "3"}, host=Host(cpu=None, num_cores=1, platform="toy")

@@ -14,7 +14,7 @@ from toy_ledgers import by_organization, original_five, write_block
 from analysis.__main__ import main
 from analysis.command import run
 from hsexp.ledger import Attempt, EngineFacts, Ledger, Provenance, encode_table
-from hsexp.plan import Cell, content_key
+from hsexp.plan.cells import Cell, content_key
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,9 +18,9 @@ from analysis.calibration.steps import read_steps
 from analysis.command import run
 from analysis.errors import AnalysisError
 from hsexp.config.catalog import CONF, read_option
+from hsexp.config.device import DeviceConfig
 from hsexp.config.launch import parse_launch
-from hsexp.config.schema import DeviceConfig
-from hsexp.planner import make_plan
+from hsexp.plan.planner import make_plan
 from runners.sim import execute
 
 

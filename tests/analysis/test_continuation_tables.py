@@ -13,7 +13,7 @@ from analysis.errors import NoRunsError
 from analysis.ledgers import Ledgers
 from analysis.tables import continuation, exact_cost
 from hsexp.ledger import Attempt, EngineFacts, Ledger, Provenance, encode_table
-from hsexp.plan import Cell, content_key
+from hsexp.plan.cells import Cell, content_key
 
 EQUAL = {
     "num_requests": 6,

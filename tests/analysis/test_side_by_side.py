@@ -10,7 +10,7 @@ from analysis.__main__ import main
 from analysis.errors import AnalysisError, NoRunsError
 from analysis.side_by_side import compare
 from hsexp.ledger import Attempt, EngineFacts, Ledger, Provenance, encode_table
-from hsexp.plan import Cell, content_key
+from hsexp.plan.cells import Cell, content_key
 
 MEASURED = {"data_kind": "measured", "engine": "vllm", "device": "cpu", "time_model": "wall clock"}
 SIMULATED = {"data_kind": "simulated", "engine": "sim", "device": "fit", "time_model": "affine"}

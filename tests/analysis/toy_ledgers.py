@@ -9,7 +9,7 @@ from analysis.config import block_design
 from analysis.families import Arm
 from analysis.ledgers import Ledgers
 from hsexp.ledger import Attempt, EngineFacts, Ledger, Provenance, encode_table
-from hsexp.plan import Cell, content_key
+from hsexp.plan.cells import Cell, content_key
 
 Metrics = Mapping[str, float]
 

@@ -8,8 +8,8 @@ from omegaconf import OmegaConf
 
 from hsexp.config.catalog import CONF
 from hsexp.config.launch import Launch, parse_launch
-from hsexp.plan import Plan
-from hsexp.planner import make_plan
+from hsexp.plan.cells import Plan
+from hsexp.plan.planner import make_plan
 
 Command = Callable[..., tuple[int, str]]
 """The command in this process: arguments -> exit code, everything that was printed."""

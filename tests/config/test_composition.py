@@ -9,8 +9,8 @@ import pytest
 import yaml
 from launches import Command, composed
 
+from hsexp.config.campaigns import CollectionCampaign
 from hsexp.config.catalog import CONF, options
-from hsexp.config.schema import CollectionCampaign
 
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
 

@@ -5,25 +5,24 @@ from typing import Any
 import pytest
 
 from analysis.config import campaigns, listing
+from hsexp.config.base import parse_union
+from hsexp.config.campaigns import ScaleConfig
 from hsexp.config.catalog import CONF, options, read_option
-from hsexp.config.launch import AdmissionChoice, parse_union
-from hsexp.config.schema import (
-    ArrivalsConfig,
-    BudgetConfig,
-    DeviceConfig,
-    EngineConfig,
-    IsolationConfig,
-    ModelConfig,
-    OrganizationConfig,
-    PinningConfig,
-    RetentionConfig,
-    ScaleConfig,
-    SchedulerConfig,
-    WorkloadConfig,
-)
+from hsexp.config.device import DeviceConfig
+from hsexp.config.engine import EngineConfig
+from hsexp.config.launch import AdmissionPins
+from hsexp.memory.config import BudgetConfig
+from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.organizations import OrganizationConfig
+from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.sim.config import SchedulerConfig
+from hsexp.workload import WorkloadConfig
+from hsexp.workload.arrivals import ArrivalsConfig
+from hsexp.workload.isolation import IsolationConfig
 
 KINDS: dict[str, Any] = {
-    "admission": AdmissionChoice,
+    "admission": AdmissionPins,
     "arrivals": ArrivalsConfig,
     "budget": BudgetConfig,
     "device": DeviceConfig,

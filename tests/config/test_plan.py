@@ -12,9 +12,9 @@ from launches import composed_data, planned, planned_blocks
 
 from hsexp.config.base import ConfigError
 from hsexp.config.launch import parse_launch
-from hsexp.config.schema import RunConfig
-from hsexp.plan import Plan, content_key
-from hsexp.planner import make_plan
+from hsexp.plan.cells import Plan, content_key
+from hsexp.plan.planner import make_plan
+from hsexp.plan.run import RunConfig
 
 ONE_SEED = ("budget=b63", "seeds=[76400]")
 """Leaves ten of Q6's cells, and its contract as it is."""

@@ -6,8 +6,8 @@ from typing import Any
 from launches import composed_data, planned
 
 from hsexp.config.launch import parse_launch
-from hsexp.plan import Plan
-from hsexp.planner import make_plan
+from hsexp.plan.cells import Plan
+from hsexp.plan.planner import make_plan
 
 
 def q6() -> dict[str, Any]:

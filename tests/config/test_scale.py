@@ -4,10 +4,10 @@ import pytest
 from launches import composed, planned
 
 from hsexp.config.base import ConfigError
-from hsexp.config.schema import VllmRunConfig, parse_run
 from hsexp.memory.organizations import create
-from hsexp.plan import Plan
-from hsexp.planner import make_plan
+from hsexp.plan.cells import Plan
+from hsexp.plan.planner import make_plan
+from hsexp.plan.run import VllmRunConfig, parse_run
 
 MINI = ("device=cpu", "model=falcon_h1_mini")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hsexp.config.catalog import read_option
-from hsexp.config.schema import ModelConfig
+from hsexp.memory.geometry import ModelConfig
 
 RUN = Path(__file__).parent / "engine_run.py"
 

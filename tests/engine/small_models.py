@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from hsexp.config.schema import ModelConfig
 from hsexp.engine.mini import VOCABULARY, write_checkpoint
+from hsexp.memory.geometry import ModelConfig
 
 __all__ = ["VOCABULARY", "save_model", "save_tokenizer", "tiny", "tiny_granite"]
 

@@ -59,7 +59,7 @@ def test_a_hit_that_may_be_lost_since_its_lookup_is_not_adopted(
     manager.new_step_starts()
     second = request("second", 20)
     assert manager.get_computed_blocks(second)[1] == 16
-    manager.memory.reset_cache()
+    manager.memory.cache.reset()
     with pytest.raises(MemoryFault, match="second was looked up before entries were lost"):
         manager.allocate_slots(second, 4, 16)
     assert admit(manager, second, 20) is not None  # a new lookup finds nothing, and is right
@@ -89,7 +89,7 @@ def test_a_request_that_reads_no_cache_stays_refused_and_then_gets_in(
         manager.new_step_starts()
         assert manager.get_computed_blocks(waits)[1] == 0
         assert manager.allocate_slots(waits, 96) is None
-        assert manager.memory.counters.refusals == tries
+        assert manager.memory.cache.counters.refusals == tries
     runs.num_computed_tokens = 120
     manager.free(runs)
     manager.new_step_starts()

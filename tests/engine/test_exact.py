@@ -15,8 +15,8 @@ import pytest
 from engine_process import EngineProcess, settings
 from small_models import VOCABULARY, save_model, tiny
 
-from hsexp.config.schema import ModelConfig
 from hsexp.engine.mini import SPECIAL_TOKENS
+from hsexp.memory.geometry import ModelConfig
 from runners.continuation.process import CheckProcess
 from runners.continuation.prompts import Prompts
 

@@ -348,7 +348,7 @@ def test_a_scheduler_does_not_run_in_an_unpatched_process(
 ) -> None:
     chosen = settings("s2", "b63")
     config = vllm_config(chosen, tmp_path)
-    monkeypatch.setattr(plugin, "_registered", False)
+    monkeypatch.setattr(targets, "active", False)
     with pytest.raises(PatchError, match="plugin is not active in this process"):
         build_scheduler(chosen, config)
 
@@ -377,7 +377,7 @@ def test_another_version_of_vllm_stops_the_start(monkeypatch: pytest.MonkeyPatch
     import vllm
 
     monkeypatch.setattr(vllm, "__version__", "0.28.0")
-    monkeypatch.setattr(plugin, "_registered", False)
+    monkeypatch.setattr(targets, "active", False)
     with pytest.raises(PatchError, match=r"vLLM must be 0\.27\.1, got 0\.28\.0"):
         plugin.register()
 

@@ -9,7 +9,7 @@ from engine_process import EngineProcess, settings
 from small_models import VOCABULARY, save_model, tiny
 
 from hsexp.config.catalog import read_option
-from hsexp.config.schema import ModelConfig
+from hsexp.memory.geometry import ModelConfig
 
 # -- the same schedule: bit for bit ----------------------------------------------------------------
 #

@@ -6,10 +6,10 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from hsexp.config.catalog import CONF
+from hsexp.config.engine import LimitsConfig
 from hsexp.config.launch import parse_launch
-from hsexp.config.schema import LimitsConfig
-from hsexp.plan import Cell
-from hsexp.planner import make_plan
+from hsexp.plan.cells import Cell
+from hsexp.plan.planner import make_plan
 from runners.trial import Outcome
 from runners.vllm.execute import execute
 

@@ -9,10 +9,12 @@ from vllm_scheduler import build_scheduler, drive, settings, vllm_config
 
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import read_option
-from hsexp.config.schema import DeviceConfig, PoissonArrivals, SyntheticWorkload
+from hsexp.config.device import DeviceConfig
 from hsexp.engine.recording import KEY, RecordingScheduler
 from hsexp.sim.steptime import StepClock
 from hsexp.workload import generate
+from hsexp.workload.arrivals import PoissonArrivals
+from hsexp.workload.synthetic import SyntheticWorkload
 
 CHOSEN = settings("d0", "b63")
 """D0 under the smallest budget: some requests are preempted."""
@@ -33,7 +35,7 @@ def test_a_record_tells_every_step_and_every_request(tmp_path: Path) -> None:
     device = DeviceConfig.parse(read_option("device", "a100_40gb"))
     recording = scheduler(tmp_path, **{KEY: str(tmp_path / "engine.jsonl")})
     driven = drive(recording, workload, StepClock.of(device.known_step_time))
-    counters = recording.kv_cache_manager.memory.counters
+    counters = recording.kv_cache_manager.memory.cache.counters
     recording.shutdown()
 
     events = [json.loads(line) for line in (tmp_path / "engine.jsonl").read_text().splitlines()]

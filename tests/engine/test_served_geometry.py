@@ -16,10 +16,9 @@ from served_configs import (
 
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import read_option
-from hsexp.config.schema import ModelConfig
 from hsexp.engine.geometry import model_of
 from hsexp.engine.plugin import register
-from hsexp.geometry import StateGeometry
+from hsexp.memory.geometry import ModelConfig, StateGeometry
 
 register()  # as vLLM does in every process that it starts
 

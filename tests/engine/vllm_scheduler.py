@@ -23,18 +23,16 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request as VllmRequest
 from vllm.v1.structured_output import StructuredOutputManager
 
+from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
-from hsexp.config.launch import parse_union
-from hsexp.config.schema import (
-    AdmissionConfig,
-    ModelConfig,
-    OrganizationConfig,
-    PinningConfig,
-    RetentionConfig,
-)
 from hsexp.engine.plugin import register
 from hsexp.engine.scheduler import HybridScheduler
 from hsexp.engine.settings import EngineSettings
+from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.organizations import OrganizationConfig
+from hsexp.memory.policies.admission import AdmissionConfig
+from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.sim.steptime import StepClock, to_ns
 from hsexp.workload import Request, Workload
 

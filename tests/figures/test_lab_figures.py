@@ -5,7 +5,7 @@ import pytest
 
 from figures import FIGURES, block_sharing, block_waste, state_ownership, style
 from hsexp.config.catalog import read_option
-from hsexp.config.schema import ModelConfig
+from hsexp.memory.geometry import ModelConfig
 
 NAMES = ["block-sharing", "block-waste", "state-ownership"]
 

@@ -17,7 +17,7 @@ from engine_process import settings
 from small_models import VOCABULARY, save_model
 
 from hsexp.config.catalog import read_option
-from hsexp.config.schema import ModelConfig
+from hsexp.memory.geometry import ModelConfig
 
 HERE = Path(__file__).parent
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hsexp.plan import content_key
+from hsexp.plan.cells import content_key
 
 
 def test_the_key_is_the_head_of_the_sha256_of_the_canonical_json() -> None:

@@ -7,8 +7,8 @@ import pandas as pd
 
 from hsexp.ledger import Attempt, EngineFacts, Metric, Provenance
 from hsexp.ledger.provenance import Host
-from hsexp.plan import Cell, content_key
-from hsexp.records import REQUEST_COLUMNS
+from hsexp.measure.records import REQUEST_COLUMNS
+from hsexp.plan.cells import Cell, content_key
 
 CONTRACT: dict[str, Any] = {"workload": {"num_requests": 300, "q": 0.5}, "engine": {"name": "toy"}}
 TOY = EngineFacts(engine="toy", device="none", time_model="fixed", data_kind="simulated")

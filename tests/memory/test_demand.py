@@ -4,8 +4,9 @@ import pytest
 
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import read_option
-from hsexp.config.schema import PinningConfig, RetentionConfig
 from hsexp.memory.demand import DistinctRequesters
+from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.retention import RetentionConfig
 
 
 def test_a_requester_counts_once_for_a_key() -> None:

@@ -8,8 +8,7 @@ from toy_memory import TINY, TINY_D0
 from analysis.published import published_value
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import read_option
-from hsexp.config.schema import ModelConfig
-from hsexp.geometry import StateGeometry
+from hsexp.memory.geometry import ModelConfig, StateGeometry
 
 KIB = 1024
 

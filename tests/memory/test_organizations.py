@@ -9,33 +9,29 @@ from hypothesis import strategies as st
 from toy_memory import TINY, toy_config, toy_memory
 
 from analysis.published import published_value
+from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
-from hsexp.config.launch import parse_union
-from hsexp.config.schema import (
-    AdmissionConfig,
-    BudgetConfig,
-    D0Config,
-    ModelConfig,
+from hsexp.memory import MemoryConfig, build_memory
+from hsexp.memory.config import BudgetConfig
+from hsexp.memory.geometry import ModelConfig, StateGeometry
+from hsexp.memory.organizations import (
+    D0,
+    S0,
+    S1,
+    S2,
+    Organization,
     OrganizationConfig,
-    PinningConfig,
-    RetentionConfig,
-    S0Config,
-    S1Config,
-    S2Config,
+    StateMix,
+    create,
 )
-from hsexp.geometry import StateGeometry
-from hsexp.memory import Policies, build_memory
-from hsexp.memory.organizations import D0, S0, S1, S2, Organization, StateMix, create
+from hsexp.memory.organizations.d0 import D0Config
+from hsexp.memory.organizations.s0 import S0Config
+from hsexp.memory.organizations.s1 import S1Config
+from hsexp.memory.organizations.s2 import S2Config
 
 KIB, MIB = 1024, 1024 * 1024
 
 BUDGETS = ("b63", "b83", "b108")
-
-NO_POLICIES = Policies(
-    admission=AdmissionConfig(headroom=0.0, cap=1),
-    retention=RetentionConfig(name="off", requesters=None),
-    pinning=PinningConfig(name="off", requesters=None, protected_fraction=0.0),
-)
 
 
 def organization_of(name: str, *, model: str = "falcon_h1_7b", **changes: Any) -> Organization:
@@ -420,10 +416,14 @@ def test_a_slot_too_small_for_the_states_of_all_recurrent_layers_is_refused(
 def test_a_budget_without_a_usable_page_is_refused(
     name: str, nominal_bytes: int, message: str
 ) -> None:
-    organization = organization_of(name)
-    config = parse_union(OrganizationConfig, read_option("organization", name), path="organization")
+    config = MemoryConfig.without_policies(
+        model=ModelConfig.parse(read_option("model", "falcon_h1_7b")),
+        organization=parse_union(
+            OrganizationConfig, read_option("organization", name), path="organization"
+        ),
+    )
     with pytest.raises(ValueError) as refused:
-        build_memory(organization, config, nominal_bytes, NO_POLICIES)
+        build_memory(config, nominal_bytes)
     assert str(refused.value) == message
 
 
@@ -444,9 +444,9 @@ def test_the_capacity_for_nothing_is_refused(organization: str) -> None:
 def test_a_memory_is_built_over_its_planned_pools(organization: str) -> None:
     memory = toy_memory(organization, 30, num_states=5)
     names = ["attention", "recurrent"] if organization == "d0" else ["shared"]
-    assert [pool.spec.name for pool in memory.pools] == names
-    assert memory.attention_pool is memory.pools[0]
-    assert memory.states.pool is memory.pools[-1]
+    assert [pool.spec.name for pool in memory.cache.pools] == names
+    assert memory.cache.attention_pool is memory.cache.pools[0]
+    assert memory.cache.states.pool is memory.cache.pools[-1]
     assert (memory.block_size, memory.checkpoint_grid) == (
         (2, 8) if organization == "d0" else (8, 8)
     )

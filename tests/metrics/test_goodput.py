@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from toy_run import A, record
 
-from hsexp.goodput import (
+from hsexp.measure.goodput import (
     Thresholds,
     goodput_tok_per_s,
     union_thresholds,

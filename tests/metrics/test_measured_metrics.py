@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from toy_run import record
 
-from hsexp.metrics import summarize
-from hsexp.records import SAMPLE_COLUMNS
+from hsexp.measure.metrics import summarize
+from hsexp.measure.records import SAMPLE_COLUMNS
 
 # Planned at 0.5 and 1.0 s; sent 0.1 and 0.2 s late.
 SENT = {"sent_s": [0.6, 1.2], "num_retries": [0, 1], "output_digest": ["a", "b"]}

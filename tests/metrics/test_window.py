@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from toy_run import A, record
 
-from hsexp.metrics import summarize
-from hsexp.poller import gauge
-from hsexp.window import Halves, Window, central_window, gauge_halves, output_tokens_within
+from hsexp.measure.metrics import summarize
+from hsexp.measure.poller import gauge
+from hsexp.measure.window import Halves, Window, central_window, gauge_halves, output_tokens_within
 
 # Arrivals at 0, 1, ..., 5 s: the window is (1, 4]. First tokens at 1, 2, ..., 6 s.
 REQUESTS = [

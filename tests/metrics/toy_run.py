@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from hsexp.records import REQUEST_COLUMNS, STEP_COLUMNS, RunRecord
+from hsexp.measure.records import REQUEST_COLUMNS, STEP_COLUMNS, RunRecord
 
 # Two requests, A and B. Steps end at 1.5, 2.5 | 3.0, 3.5 | 3.75, 4.0.
 #   A: waits 0.5-0.5, tokens at 1.5 2.5 3.0 3.5          gaps 1.0 0.5 0.5

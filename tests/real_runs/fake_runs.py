@@ -16,11 +16,12 @@ from hydra import compose, initialize_config_dir
 from rich.console import Console
 
 from hsexp.config.catalog import CONF
+from hsexp.config.engine import LimitsConfig
 from hsexp.config.launch import parse_launch
-from hsexp.config.schema import LimitsConfig, VllmRunConfig
 from hsexp.ledger import Ledger
-from hsexp.plan import Cell, Plan, content_key
-from hsexp.planner import make_plan
+from hsexp.plan.cells import Cell, Plan, content_key
+from hsexp.plan.planner import make_plan
+from hsexp.plan.run import VllmRunConfig
 from runners.campaign import run_plan
 from runners.trial import Outcome
 from runners.vllm.execute import execute

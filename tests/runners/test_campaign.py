@@ -18,7 +18,7 @@ from rich.console import Console
 from toy_campaign import CONTRACT, execute, toy_cell, toy_plan, toy_requests
 
 from hsexp.ledger import Ledger, LedgerError
-from hsexp.plan import Plan
+from hsexp.plan.cells import Plan
 from runners import campaign
 from runners.campaign import Summary, run_plan
 

@@ -10,14 +10,15 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from hsexp.config.base import ConfigError
+from hsexp.config.campaigns import ContinuationCampaign
 from hsexp.config.catalog import CONF
 from hsexp.config.launch import Launch, parse_launch
-from hsexp.config.schema import ContinuationCampaign, ContinuationRun
 from runners.continuation.compare import Compared, Run, compare, logprob_difference
 from runners.continuation.execute import metrics_of
 from runners.continuation.plan import make_plan
 from runners.continuation.process import CheckFailed, CheckProcess
 from runners.continuation.prompts import Prompts
+from runners.continuation.run import ContinuationRun
 from runners.continuation.treatments import TREATMENTS, Scenario
 from runners.vllm.faults import EngineDied, EngineStalled
 

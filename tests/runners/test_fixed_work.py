@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from small_launches import carried_out
 
-from hsexp.config.schema import FixedWorkCampaign, MixedChunkConfig
+from hsexp.config.campaigns import FixedWorkCampaign, MixedChunkConfig
 from hsexp.sim.steptime import StepClock
 from runners.fixed_work import mixing, width
 

@@ -15,8 +15,8 @@ import pandas as pd
 from rich.console import Console
 
 from hsexp.ledger import EngineFacts, Ledger
-from hsexp.plan import Cell, Plan, content_key
-from hsexp.records import REQUEST_COLUMNS
+from hsexp.measure.records import REQUEST_COLUMNS
+from hsexp.plan.cells import Cell, Plan, content_key
 from runners.campaign import Outcome, run_plan
 
 CONTRACT = {"workload": {"num_requests": 2}, "engine": {"name": "toy"}}

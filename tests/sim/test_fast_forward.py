@@ -13,7 +13,7 @@ from toy_engine import (
     toy_memory,
 )
 
-from hsexp.records import RunRecord
+from hsexp.measure.records import RunRecord
 
 
 def assert_equal_records(leaping: RunRecord, stepping: RunRecord) -> None:

@@ -14,8 +14,8 @@ import pytest
 from toy_engine import falcon_memory, falcon_workload, play_falcon
 
 from analysis.published import published_value
-from hsexp.metrics import summarize
-from hsexp.records import RunRecord
+from hsexp.measure.metrics import summarize
+from hsexp.measure.records import RunRecord
 
 BUDGETS = ("b63", "b83", "b108")
 HEADROOMS = (0.0, 0.10, 0.19, 0.27, 0.35)

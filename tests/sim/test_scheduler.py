@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from toy_engine import falcon_memory, play, request, toy_memory
 
+from hsexp.measure.records import RunRecord
 from hsexp.memory import Hit, Observer, SequenceMemory
-from hsexp.records import RunRecord
 
 
 def steps(record: RunRecord) -> list[tuple[int, float, int, int]]:

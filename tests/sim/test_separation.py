@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from toy_cases import ToyCase, toy_cases
 from toy_engine import falcon_memory, falcon_workload, play, play_falcon, request, toy_memory
 
-from hsexp.metrics import summarize
-from hsexp.records import RunRecord
+from hsexp.measure.metrics import summarize
+from hsexp.measure.records import RunRecord
 
 
 def steps(record: RunRecord) -> list[tuple[int, float, int, int]]:

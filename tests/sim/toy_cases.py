@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import strategies as st
 from toy_engine import ORGANIZATIONS, play, request, toy_memory, workload_of
 
+from hsexp.measure.records import RunRecord
 from hsexp.memory import HybridMemory
-from hsexp.records import RunRecord
 from hsexp.workload import Workload, isolate
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hsexp.sampling import branch_seeds, sample
+from hsexp.speculation.sampling import branch_seeds, sample
 
 
 def test_branches_of_one_seed_draw_different_tokens() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hsexp.sampling import Probabilities
+from hsexp.speculation.sampling import Probabilities
 
 
 class TableModel:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from hsexp.config.schema import PoissonArrivals, TraceWorkload
 from hsexp.workload import Workload, load_trace
+from hsexp.workload.arrivals import PoissonArrivals
+from hsexp.workload.traces.config import TraceWorkload
 
 
 @pytest.fixture

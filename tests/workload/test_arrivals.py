@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hsexp.config.schema import ArrivalsConfig, BurstArrivals, PoissonArrivals
-from hsexp.workload.arrivals import arrival_times
+from hsexp.workload.arrivals import ArrivalsConfig, BurstArrivals, PoissonArrivals, arrival_times
 
 POISSON = PoissonArrivals(kind="poisson", rate_per_s=3.0)
 BURST = BurstArrivals(kind="burst", rate_per_s=1.7, on_s=5.0, off_s=15.0)
@@ -47,6 +46,17 @@ def test_bursts_keep_the_mean_rate_over_whole_cycles() -> None:
     times = draw(BURST, 340)
     assert times[-1] == pytest.approx(185.0, abs=1e-6)
     assert len({int(time // 20) for time in times[:-1]}) == 10
+
+
+def test_bursts_carry_more_than_the_rate_because_no_off_window_ends_them() -> None:
+    # 300 requests at 1.7 per second: 44.1 s of ON time are eight whole windows and a bit. Eight OFF
+    # windows of 15 s make that 164.1 s, not 176.5 s: 1.83 per second. `BurstArrivals` says so.
+    times = draw(BURST, 300)
+    assert times[-1] == pytest.approx(300 / 6.8 + 8 * 15.0) == pytest.approx(164.1, abs=0.05)
+    assert 300 / times[-1] == pytest.approx(1.83, abs=0.005)
+    assert 300 / draw(PoissonArrivals(kind="poisson", rate_per_s=1.7), 300)[-1] == pytest.approx(
+        1.7
+    )
 
 
 def test_a_short_burst_run_has_the_full_on_rate() -> None:

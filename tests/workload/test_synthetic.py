@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hsexp.config.schema import BurstArrivals, PoissonArrivals, SyntheticWorkload
 from hsexp.workload import Segment, Workload, build, generate
+from hsexp.workload.arrivals import BurstArrivals, PoissonArrivals
+from hsexp.workload.synthetic import SyntheticWorkload
 
 POISSON = PoissonArrivals(kind="poisson", rate_per_s=3.0)
 BURST = BurstArrivals(kind="burst", rate_per_s=3.0, on_s=5.0, off_s=15.0)

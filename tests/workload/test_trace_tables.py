@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hsexp.config.schema import PoissonArrivals, TraceWorkload
 from hsexp.workload import TraceError, Workload, build
+from hsexp.workload.arrivals import PoissonArrivals
+from hsexp.workload.traces.config import TraceWorkload
 
 TraceLoader = Callable[..., Workload]
 

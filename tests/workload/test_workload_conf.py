@@ -9,14 +9,10 @@ from omegaconf import MissingMandatoryValue, OmegaConf
 from pydantic import TypeAdapter
 
 from hsexp.config.base import ConfigError
-from hsexp.config.schema import (
-    ArrivalsConfig,
-    BurstArrivals,
-    PoissonArrivals,
-    SyntheticWorkload,
-    TraceWorkload,
-)
 from hsexp.workload import generate
+from hsexp.workload.arrivals import ArrivalsConfig, BurstArrivals, PoissonArrivals
+from hsexp.workload.synthetic import SyntheticWorkload
+from hsexp.workload.traces.config import TraceWorkload
 
 CONF = Path(__file__).parents[2] / "conf"
 ARRIVALS: TypeAdapter[ArrivalsConfig] = TypeAdapter(ArrivalsConfig)

@@ -1,19 +1,20 @@
 """The four organizations; `create` is the only place that chooses one."""
 
-from hsexp.config.schema import (
-    D0Config,
-    ModelConfig,
-    OrganizationConfig,
-    S0Config,
-    S1Config,
-    S2Config,
-)
-from hsexp.geometry import StateGeometry
+from typing import Annotated
+
+from pydantic import Field
+
+from hsexp.memory.geometry import ModelConfig, StateGeometry
 from hsexp.memory.organizations.base import Organization, PoolPlan, StateMix, StatePlaces
-from hsexp.memory.organizations.d0 import D0
-from hsexp.memory.organizations.s0 import S0
-from hsexp.memory.organizations.s1 import S1
-from hsexp.memory.organizations.s2 import S2
+from hsexp.memory.organizations.d0 import D0, D0Config
+from hsexp.memory.organizations.s0 import S0, S0Config
+from hsexp.memory.organizations.s1 import S1, S1Config
+from hsexp.memory.organizations.s2 import S2, S2Config
+
+OrganizationConfig = Annotated[
+    S0Config | S1Config | S2Config | D0Config, Field(discriminator="kind")
+]
+
 
 __all__ = ["D0", "S0", "S1", "S2", "Organization", "PoolPlan", "StateMix", "StatePlaces", "create"]
 

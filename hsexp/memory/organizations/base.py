@@ -11,9 +11,33 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Self
 
-from hsexp.geometry import StateGeometry
+from pydantic import PositiveInt
+
+from hsexp.config.base import Config
+from hsexp.config.fields import Name, OpenFraction
 from hsexp.memory.checkpoint import StateStore
+from hsexp.memory.geometry import StateGeometry
+from hsexp.memory.policies.eviction import ReleaseOrder
 from hsexp.memory.pool import PagePool, PoolSpec
+
+
+class OrganizationSettings(Config):
+    name: Name
+    """What a campaign's axis calls it; variants of one kind differ in name."""
+    block_size: PositiveInt
+    """Tokens of one attention block."""
+    reserve_fraction: OpenFraction
+    """Fraction of blocks that admission always keeps free, beside the headroom."""
+    num_admission_states: PositiveInt
+    """Recurrent states that an admission counts for the request itself."""
+    release_order: ReleaseOrder
+
+
+class SharedPoolSettings(OrganizationSettings):
+    """Settings of the organizations whose state types share one pool."""
+
+    checkpoint_grid: PositiveInt
+    """Tokens between checkpoint boundaries."""
 
 
 @dataclass(frozen=True, kw_only=True)

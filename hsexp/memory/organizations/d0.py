@@ -7,13 +7,33 @@ recurrent pool  [ SSM | conv ] [ SSM | conv ] ...
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
-from hsexp.config.schema import D0Config
-from hsexp.geometry import StateGeometry
+from pydantic import Field, PositiveInt
+
 from hsexp.memory.checkpoint import PagedStateStore
-from hsexp.memory.organizations.base import Organization, PoolPlan, StateMix, StatePlaces
+from hsexp.memory.geometry import StateGeometry
+from hsexp.memory.organizations.base import (
+    Organization,
+    OrganizationSettings,
+    PoolPlan,
+    StateMix,
+    StatePlaces,
+)
 from hsexp.memory.pool import PagePool, PoolSpec
+
+
+class D0Config(OrganizationSettings):
+    """D0: native units in two static pools (Section 3.5)."""
+
+    kind: Literal["d0"]
+    checkpoint_multiple: PositiveInt
+    """The native checkpoint grid is the smallest multiple of this many tokens whose KV is at least
+    as large as one recurrent composite (Falcon: 1,792)."""
+    checkpoint_grid: PositiveInt | None
+    """Tokens between checkpoint boundaries; null is the native grid."""
+    attention_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None
+    """Attention's share of the budget; null takes the model's screened split."""
 
 
 class D0(Organization):

@@ -4,19 +4,25 @@ page  [ KV of a block | unused ]   or   [ SSM | conv ]
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from hsexp.config.schema import S0Config
-from hsexp.geometry import StateGeometry
 from hsexp.memory.checkpoint import PagedStateStore
+from hsexp.memory.geometry import StateGeometry
 from hsexp.memory.organizations.base import (
     Organization,
     PoolPlan,
+    SharedPoolSettings,
     StateMix,
     StatePlaces,
     nearest_pages,
 )
 from hsexp.memory.pool import PagePool, PoolSpec
+
+
+class S0Config(SharedPoolSettings):
+    """S0: coarse shared pages (Section 3.2)."""
+
+    kind: Literal["s0"]
 
 
 class S0(Organization):

@@ -4,14 +4,14 @@ page  [ KV of a block ]   or   [ SSM 0 ] [ SSM 1 ] [ SSM 2 ] [ conv | unused ]
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from hsexp.config.schema import S1Config, S2Config
-from hsexp.geometry import StateGeometry
 from hsexp.memory.checkpoint import PagedStateStore, StateStore
+from hsexp.memory.geometry import StateGeometry
 from hsexp.memory.organizations.base import (
     Organization,
     PoolPlan,
+    SharedPoolSettings,
     StateMix,
     StatePlaces,
     nearest_pages,
@@ -19,10 +19,16 @@ from hsexp.memory.organizations.base import (
 from hsexp.memory.pool import PagePool, PoolSpec
 
 
+class S1Config(SharedPoolSettings):
+    """S1: paged recurrent checkpoints (Section 3.3)."""
+
+    kind: Literal["s1"]
+
+
 class S1(Organization):
     name: ClassVar[str] = "s1"
 
-    def __init__(self, config: S1Config | S2Config, geometry: StateGeometry) -> None:
+    def __init__(self, config: SharedPoolSettings, geometry: StateGeometry) -> None:
         super().__init__(geometry)
         self.config = config
         self.block_size = config.block_size

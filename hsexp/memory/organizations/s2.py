@@ -9,14 +9,23 @@ convolution states, one behind the other.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from hsexp.config.schema import S2Config
-from hsexp.geometry import StateGeometry
-from hsexp.memory.organizations.base import StateMix, StatePlaces
+from pydantic import PositiveInt
+
+from hsexp.memory.geometry import StateGeometry
+from hsexp.memory.organizations.base import SharedPoolSettings, StateMix, StatePlaces
 from hsexp.memory.organizations.s1 import S1
 from hsexp.memory.pool import PagePool
 from hsexp.memory.slab import SlabStateStore
+
+
+class S2Config(SharedPoolSettings):
+    """S2: S1 with convolution slots packed in slabs (Section 3.4)."""
+
+    kind: Literal["s2"]
+    slot_bytes: PositiveInt
+    """Bytes of one convolution slot; the convolution states of a checkpoint must fit."""
 
 
 class S2(S1):

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.random import Generator
 
 from hsexp.config.base import ConfigError
-from hsexp.config.schema import ArrivalsConfig, TraceWorkload
-from hsexp.workload.arrivals import arrival_times
+from hsexp.workload.arrivals import ArrivalsConfig, arrival_times
 from hsexp.workload.request import Request, Workload
+from hsexp.workload.traces.config import TraceWorkload
 from hsexp.workload.traces.mooncake import read_mooncake
 from hsexp.workload.traces.sharegpt import read_sharegpt
 from hsexp.workload.traces.source import Source, TraceError, TraceRow

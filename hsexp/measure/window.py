@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hsexp.poller import TIME_TOLERANCE_S, Gauge
+from hsexp.measure.poller import TIME_TOLERANCE_S, Gauge
 
 CENTRAL_PERCENT = (20.0, 80.0)
 """Percentiles of the arrival times that bound the window (Appendix B.4)."""

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hsexp.records import RunRecord
+from hsexp.measure.records import RunRecord
 
 POLL_PERIOD_S = 1.0
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hsexp.metrics import rate_per_s, request_span_s
+from hsexp.measure.metrics import rate_per_s, request_span_s
 
 
 @dataclass(frozen=True, kw_only=True)

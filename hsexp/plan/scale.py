@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from hsexp.config.base import Config, ConfigError
+from hsexp.config.campaigns import ScaleConfig
 from hsexp.config.catalog import options, read_option
 from hsexp.config.launch import Launch
-from hsexp.config.schema import ScaleConfig
 
 
 def scaled(launch: Launch) -> Launch:

@@ -1,7 +1,7 @@
 """What one run leaves behind: a table of requests, a table of steps, and counters.
 
-Both engines fill the same tables; `hsexp.metrics` turns them into the summary of a ledger row. A
-column that an engine does not tell is absent, and what follows from it is None.
+Both engines fill the same tables; `hsexp.measure.metrics` turns them into the summary of a ledger
+row. A column that an engine does not report is absent, and what follows from it is None.
 """
 
 from dataclasses import dataclass, field

@@ -1,0 +1,1 @@
+"""Policies of the memory: each file holds one rule and its settings."""

@@ -1,0 +1,60 @@
+"""The configuration of one run: everything that decides its outcome."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from hsexp.config.device import DeviceConfig, HardwareConfig
+from hsexp.config.fields import Seed
+from hsexp.memory import HybridMemory, MemoryConfig, Observer, build_memory
+from hsexp.memory.config import BudgetConfig
+from hsexp.sim.config import SchedulerConfig
+from hsexp.workload import WorkloadConfig
+from hsexp.workload.arrivals import ArrivalsConfig
+from hsexp.workload.isolation import IsolationConfig
+
+
+class RunConfig(MemoryConfig):
+    """Everything that decides the outcome of one run."""
+
+    budget: BudgetConfig
+    isolation: IsolationConfig
+    trace: bool
+    """Record state depths of every request (never changes what happens)."""
+    workload: WorkloadConfig
+    arrivals: ArrivalsConfig | None
+    """None replays the arrival times of a trace."""
+    scheduler: SchedulerConfig
+    device: DeviceConfig
+    engine: Literal["sim", "vllm"]
+    seed: Seed
+
+    def memory(self, observer: Observer | None = None) -> HybridMemory:
+        """A fresh memory as the run asks for it.
+
+        Raises:
+            ValueError: the budget is too small, or the organization cannot carry the model.
+        """
+        return build_memory(self, self.budget.bytes, observer=observer)
+
+
+class VllmRunConfig(RunConfig):
+    """A run on real vLLM: also what serves it. Its device has no step-time model: it measures."""
+
+    engine: Literal["vllm"]
+    hardware: HardwareConfig
+    checkpoint: str | None
+    """Null: seeded weights."""
+    transport: Literal["http", "inproc"]
+    num_warmup_requests: Annotated[int, Field(ge=0)]
+    max_retries: Annotated[int, Field(ge=0)]
+
+
+def parse_run(data: Mapping[str, Any]) -> RunConfig:
+    """A cell's configuration, by its engine.
+
+    Raises:
+        ConfigError: names the field and the value.
+    """
+    return (VllmRunConfig if data["engine"] == "vllm" else RunConfig).parse(data)
