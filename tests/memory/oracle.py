@@ -19,11 +19,11 @@ for a request that runs alone.
 import argparse
 import random
 import sys
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import count, product
 from time import perf_counter
 from typing import Any
 
@@ -33,12 +33,13 @@ from hsexp.memory import (
     Copy,
     Hit,
     HybridMemory,
+    MemoryFault,
     PrefixKeys,
     Refusal,
     SequenceMemory,
     exact_prefix,
 )
-from hsexp.memory.branching import LeafKey
+from hsexp.memory.branching.leaves import LeafKey
 from hsexp.memory.checkpoint import Checkpoint
 from hsexp.memory.slab import SlabStateStore
 from hsexp.memory.standing import StandingRefusal
@@ -55,6 +56,8 @@ CONTEXTS = tuple(tuple(range(100 * start, 100 * start + 24)) for start in (1, 2)
 PREFIXES = (0, 5, 7, 8, 16, 23, 24)
 INTEGRITY_STEPS = 40
 """Steps from one recount of the memory to the next."""
+LENGTHS = (60, 250, 1000)
+"""Actions of an episode."""
 LOG_LENGTH = 80
 
 # How often the client does what.
@@ -167,13 +170,14 @@ class Calls:
         branching, drafting = memory.branching, memory.drafting
         self.fork = memory.fork
         self.fork_point = branching.fork_point
-        self.fork_by_copying = branching.fork_by_copying
+        self.fork_by_copying = memory.fork_by_copying
         self.make_private = branching.make_private
         self.begin_copy = branching.begin_copy
         self.complete_copy = branching.complete_copy
         self.take_copies = memory.take_copies
+        self.is_awaited_by = branching.copies.is_awaited_by
         self.keep_leaf = branching.keep_leaf
-        self.deepest_leaf = branching.deepest_leaf
+        self.deepest_leaf = branching.leaves.find_deepest
         self.num_drafts = drafting.num_drafts
         self.draft = drafting.draft
         self.settle = drafting.settle
@@ -211,14 +215,14 @@ class Places:
     def __init__(self, memory: HybridMemory) -> None:
         self.block_size = memory.block_size
         self._poison = [POISON] * memory.block_size
-        words = {pool: [self._poison] * pool.spec.num_pages for pool in memory.pools}
-        self.pages = words[memory.attention_pool]
+        words = {pool: [self._poison] * pool.spec.num_pages for pool in memory.cache.pools}
+        self.pages = words[memory.cache.attention_pool]
         """Words of attention pages. In a shared pool a state's are among them."""
-        self.state_pages = words[memory.states.pool]
-        for pool in memory.pools:
+        self.state_pages = words[memory.cache.states.pool]
+        for pool in memory.cache.pools:
             pool.on_reassign = partial(self._reassigned, pool.on_reassign, words[pool])
         self.lines: list[int] = []
-        store = memory.states
+        store = memory.cache.states
         if isinstance(store, SlabStateStore):
             self.lines = [POISON] * (store.pool.spec.num_pages * store.num_slots)
             allocate = store.allocate
@@ -281,8 +285,8 @@ class Places:
 class Request:
     """A request or a branch. All its tokens are drawn at once, and become known one by one."""
 
-    __slots__ = ("blocks", "computed", "copying", "drafts", "end", "known", "num_tokens", "salt",
-                 "sequence", "tokens", "words")  # fmt: skip
+    __slots__ = ("before", "blocks", "computed", "copying", "drafts", "end", "known", "num_tokens",
+                 "salt", "sequence", "tokens", "words")  # fmt: skip
 
     def __init__(
         self,
@@ -312,6 +316,8 @@ class Request:
         self.known = num_tokens
         """Tokens that the scheduler knows, and that keys reach over."""
         self.computed = 0
+        self.before = 0
+        """Tokens that it had computed before its last step."""
         self.end = 0
         """Where the step that is being scheduled takes it; 0 while it has no part in it."""
         self.drafts: list[int] = []
@@ -335,23 +341,18 @@ class Request:
             assert isinstance(each, list)
             each += self.words[(len(each) + 1) * size : known + 1 : size]
 
-    @property
-    def certain(self) -> int:
-        """Computed tokens that are known: what the memory is told when it leaves."""
-        return min(self.computed, self.known)
-
 
 class Referee:
     """One memory, its client, and the oracle."""
 
-    def __init__(self, setting: Setting, rng: random.Random) -> None:
-        self.setting = setting
+    def __init__(self, organization: str, policy: str, seed: str) -> None:
+        self.name = f"{organization} {policy} {seed}"
+        rng = random.Random(self.name)
+        self.setting = setting = Setting.draw(organization, policy, rng)
         self.memory = memory = setting.build()
         self.calls = Calls(memory)
         self.places = Places(memory)
         self.num_actions = 0
-        self.kinds: Counter[str] = Counter()
-        """Actions by name, of a finished run."""
         self.log: deque[tuple[Any, ...]] = deque(maxlen=LOG_LENGTH)
         self.waiting: list[Request] = []
         self.running: list[Request] = []
@@ -372,17 +373,17 @@ class Referee:
             if memory.never_fits(num_tokens) is None
         )
 
-    def run(self, num_actions: int) -> None:
-        """Act so often, then let everybody leave: nothing may be left."""
+    def run(self) -> None:
+        """Act for a while, then let everybody leave: nothing may be left."""
         actions, rand = self._actions, self._random
-        count = len(actions)
+        num_choices, num_actions = len(actions), self._rng.choice(LENGTHS)
         try:
             while self.num_actions < num_actions:
-                actions[int(rand() * count)]()
+                actions[int(rand() * num_choices)]()
             self.end()
         except Wrong:
             raise
-        except Exception as error:
+        except (AssertionError, LookupError, MemoryFault) as error:
             raise Wrong(self._report(f"{type(error).__name__}: {error}")) from error
 
     def end(self) -> None:
@@ -396,9 +397,9 @@ class Referee:
         for copy in list(self.in_flight):
             self._complete(copy)
         memory.check_integrity()
-        assert all_free(memory) and not memory.sequences and not memory.pinning.num_pins
-        memory.reset_cache()
-        assert not any(any(pool.entries) for pool in memory.pools)
+        assert all_free(memory) and not memory.cache.sequences and not memory.pinning.num_pins
+        memory.cache.reset()
+        assert not any(any(pool.entries) for pool in memory.cache.pools)
 
     # -- requests come ---------------------------------------------------------------------------
 
@@ -460,7 +461,7 @@ class Referee:
         memory.admit(sequence, hit)
         self.waiting.remove(request)
         self.running.append(request)
-        request.computed = hit.tokens
+        request.before = request.computed = hit.tokens
         end = self._some_end(request)
         self._require(memory.extend(sequence, hit.tokens, end), "admission counts the first chunk")
         request.end = end
@@ -485,16 +486,18 @@ class Referee:
     def _remember(self, request: Request, hit: Hit, refusal: Refusal) -> None:
         """As the engine does, and as the simulator does, which knows when losses do not matter."""
         memory, known = self.memory, request.known
-        held = 0 if hit.checkpoint is None else memory.states.pages_to_hold(hit.checkpoint)
-        is_boundary = hit.tokens % memory.checkpoint_grid == 0
+        held = 0 if hit.checkpoint is None else memory.cache.states.pages_to_hold(hit.checkpoint)
+        for_sure = hit.tokens % memory.checkpoint_grid == 0 and not memory.branching.sharers
         fits_without = refusal.need - held + refusal.headroom <= refusal.free
         self._standing = [
             (
-                StandingRefusal(memory, request.sequence, hit, known, losses_matter=losses_matter),
+                StandingRefusal(
+                    memory.cache, request.sequence, hit, known, losses_matter=losses_matter
+                ),
                 request,
                 known,
             )
-            for losses_matter in {True, fits_without or not is_boundary}
+            for losses_matter in {True, fits_without or not for_sure}
         ]
 
     # -- requests grow and go --------------------------------------------------------------------
@@ -546,7 +549,7 @@ class Referee:
 
     def _preempt(self, request: Request) -> None:
         self._note("preempt", request)
-        self.memory.preempt(request.sequence, request.certain)
+        self.memory.preempt(request.sequence, self._told(request))
         self._stop(request)
         self.waiting.append(request)
 
@@ -565,12 +568,23 @@ class Referee:
         if self.setting.max_leaves and self._can_stand(request) and self._random() < 0.5:
             leaf = self._leaf(request, request.computed)
         self._note("release", request, leaf is not None)
-        self.memory.release(request.sequence, request.certain, leaf=leaf)
+        told = self._told(request) if leaf is None else request.computed
+        self.memory.release(request.sequence, told, leaf=leaf)
         self._stop(request)
+
+    def _told(self, request: Request) -> int:
+        """What the memory is told that a request has computed when it leaves.
+
+        An asynchronous engine knows the last token of a step late, and may leave a whole step out
+        that is still under way. That one is computed all the same.
+        """
+        if self.setting.keys == "late" and self._random() < 0.3:
+            return min(request.before, request.known)
+        return min(request.computed, request.known)
 
     def _stop(self, request: Request) -> None:
         self.running.remove(request)
-        request.computed = request.end = request.copying = 0
+        request.before = request.computed = request.end = request.copying = 0
         request.drafts = []
         for copy, owner in self.in_flight.items():
             if owner is request:
@@ -581,7 +595,7 @@ class Referee:
         self._note("reset", None)
         if not self.running:
             self.memory.unpin_all()
-        self.memory.reset_cache()
+        self.memory.cache.reset()
 
     # -- branches --------------------------------------------------------------------------------
 
@@ -630,7 +644,7 @@ class Referee:
         return self._new(tokens, num_tokens, parent.sequence.num_prompt_tokens, parent.salt)
 
     def _started(self, child: Request, computed: int) -> None:
-        child.computed = computed
+        child.before = child.computed = computed
         self.running.append(child)
 
     def make_private(self) -> None:
@@ -641,7 +655,9 @@ class Referee:
 
     def begin_copy(self) -> None:
         request = self._standing_request()
-        if request is None or request.copying or not self.memory.has_room(1, True):
+        if request is None or request.copying or not self.memory.cache.has_room(1, True):
+            return
+        if self.calls.is_awaited_by(request.sequence):
             return
         self._note("begin_copy", request)
         for copy in self.calls.begin_copy(request.sequence):
@@ -706,16 +722,18 @@ class Referee:
         """Compute what was scheduled, in or against order, and look at everything."""
         memory, places, setting = self.memory, self.places, self.setting
         self._check_standing()
-        self._note("step", None, memory.step)
+        self._note("step", None, memory.cache.step)
         for copy in self.calls.take_copies():
             places.carry_out(copy)
         scheduled = [request for request in self.running if request.end]
         if self._random() < 0.5:
             scheduled.reverse()
+        for request in self.running:
+            request.before = request.computed
         for request in scheduled:
             self._compute(request)
         if not setting.finishes_in_step:
-            memory.step += 1
+            memory.cache.step += 1
         if setting.keys == "late":
             self._learn_late()
         finished = [request for request in scheduled if self._sample(request)]
@@ -723,7 +741,7 @@ class Referee:
         for request in finished:
             self._leave(request)
         if setting.finishes_in_step:
-            memory.step += 1
+            memory.cache.step += 1
         self._num_steps += 1
         if self._num_steps % INTEGRITY_STEPS == 0:
             memory.check_integrity()
@@ -791,23 +809,28 @@ class Referee:
                 assert sequence.state is not None
                 self._check_stand(request, sequence.blocks, sequence.state, request.computed)
         memory, words, right = self.memory, self.places.pages, self._blocks
-        if memory.block_index.duplicates or self.setting.max_leaves:
-            for key, page in memory.block_index:
+        if memory.cache.block_index.duplicates or self.setting.max_leaves:
+            for key, page in memory.cache.block_index:
                 if isinstance(key, LeafKey):
                     found, expected = self._leaf_words(key, page)
                 else:
                     found, expected = words[page], right[key]
                 self._require(found == expected, f"page {page} is cached as {key} and is not")
         else:
-            oldest = memory.block_index.oldest
+            oldest = memory.cache.block_index.oldest
             self._require(
                 [words[page] for page in oldest.values()] == [right[key] for key in oldest],
                 "a page is cached as what it is not",
             )
         read = self.places.read_state
-        for key, state in memory.checkpoint_index:
+        for key, state in memory.cache.checkpoint_index:
             expected = self._leaf_word(key) if isinstance(key, LeafKey) else key
             self._require(read(state) == expected, f"{state} is cached as {key} and is not")
+        for name, state in memory.pinning.pins().items():
+            self._require(
+                state.key is not None and read(state) == state.key,
+                f"request {name} pins {state}, which is not what its key says",
+            )
 
     def _check_stand(
         self, request: Request, blocks: Sequence[int], state: Checkpoint, num_tokens: int
@@ -859,7 +882,7 @@ class Referee:
 
     def _report(self, what: str) -> str:
         actions = "\n".join(" ".join(map(str, entry)) for entry in self.log)
-        return f"{what}\n{self.setting}\n{self.memory.describe()}\n{actions}"
+        return f"{what}\n{self.name}: {self.setting}\n{self.memory.describe()}\n{actions}"
 
     # -- choices ---------------------------------------------------------------------------------
 
@@ -875,20 +898,31 @@ class Referee:
 # -- many memories -------------------------------------------------------------------------------
 
 
-def episodes(organization: str, policy: str, *, seed: int, num_actions: int) -> Iterator[int]:
-    """Runs on ever new memories until so many actions are done. Yields the actions of each.
+def episodes(
+    organization: str,
+    policy: str,
+    *,
+    seed: int,
+    num_actions: int,
+    prepare: Callable[[Referee], None] = lambda referee: None,
+) -> Iterator[Referee]:
+    """Runs on ever new memories until so many actions are done. Yields each one's referee.
+
+    Args:
+        prepare: is given each referee before it acts.
 
     Raises:
         Wrong: a promise was broken; the message ends with the actions that led to it.
     """
-    done, episode = 0, 0
-    while done < num_actions:
-        rng = random.Random(f"{organization} {policy} {seed} {episode}")
-        referee = Referee(Setting.draw(organization, policy, rng), rng)
-        referee.run(rng.choice((60, 250, 1000)))
-        episode += 1
+    done = 0
+    for episode in count():
+        referee = Referee(organization, policy, f"{seed}.{episode}")
+        prepare(referee)
+        referee.run()
+        yield referee
         done += referee.num_actions
-        yield referee.num_actions
+        if done >= num_actions:
+            return
 
 
 def main() -> None:
@@ -902,12 +936,15 @@ def main() -> None:
     policies = POLICIES if options.policy == "all" else (options.policy,)
     for organization, policy in product(organizations, policies):
         start = perf_counter()
-        counts = list(
-            episodes(organization, policy, seed=options.seed, num_actions=options.actions)
-        )
-        rate = sum(counts) / (perf_counter() - start)
+        done = [
+            referee.num_actions
+            for referee in episodes(
+                organization, policy, seed=options.seed, num_actions=options.actions
+            )
+        ]
+        rate = sum(done) / (perf_counter() - start)
         sys.stdout.write(
-            f"{organization} {policy}: {sum(counts)} actions on {len(counts)} memories, "
+            f"{organization} {policy}: {sum(done)} actions on {len(done)} memories, "
             f"{rate:.0f} a second\n"
         )
 
