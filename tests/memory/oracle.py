@@ -46,9 +46,8 @@ from hsexp.memory.standing import StandingRefusal
 
 POLICIES = ("none", "retention", "pinning", "both")
 POISON = 0
-NUM_PAGES = {"s0": (8, 20), "s1": (16, 40), "s2": (14, 36), "d0": (16, 44)}
+NUM_PAGES = {"s0": (5, 20), "s1": (11, 40), "s2": (10, 36), "d0": (7, 44)}
 NUM_STATES = (2, 8)
-MAX_LIVE = 8
 MAX_TOKENS = 40
 SALTS = (None, None, None, 1)
 CONTEXTS = tuple(tuple(range(100 * start, 100 * start + 24)) for start in (1, 2))
@@ -66,7 +65,8 @@ SERVING = (
     ("admit", 26),
     ("grow", 20),
     ("grow_all", 10),
-    ("preempt", 8),
+    ("preempt", 6),
+    ("leave_alone", 1),
     ("cancel", 4),
     ("reset", 1),
     ("step", 22),
@@ -102,6 +102,8 @@ class Setting:
     num_admission_states: int
     max_leaves: int
     max_drafts: int
+    max_live: int
+    """Requests and branches at once; with few, one is often alone."""
     branches: bool
     """Sequences fork, and are copied."""
     keys: str
@@ -115,11 +117,12 @@ class Setting:
         """Tiny pools under one of `POLICIES`; everything else by chance."""
         composites = rng.choice((1, 1, 1, 3))
         few, many = NUM_PAGES[organization]
+        most = rng.randint(few, many)
         keys = rng.choice(("all", "live", "late"))
         branches = rng.random() < 0.7
         return cls(
             organization=organization,
-            num_pages=rng.randint(few * composites, many * composites),
+            num_pages=rng.randint(few * composites, most * composites),
             num_states=rng.randint(*NUM_STATES) * composites,
             composites=composites,
             grid=rng.choice((8, 8, 16)),
@@ -131,6 +134,7 @@ class Setting:
             num_admission_states=rng.choice((1, 2)),
             max_leaves=rng.choice((0, 1, 3)) if branches else 0,
             max_drafts=0 if keys == "late" else rng.choice((0, 0, 1, 3)),
+            max_live=rng.choice((2, 4, 8, 8)),
             branches=branches,
             keys=keys,
             finishes_in_step=rng.random() < 0.5,
@@ -404,7 +408,7 @@ class Referee:
     # -- requests come ---------------------------------------------------------------------------
 
     def arrive(self) -> None:
-        if len(self.waiting) + len(self.running) >= MAX_LIVE:
+        if len(self.waiting) + len(self.running) >= self.setting.max_live:
             return
         choice = self._rng.choice
         prompt = [*choice(CONTEXTS)[: choice(PREFIXES)], *self._some(5)]
@@ -553,6 +557,15 @@ class Referee:
         self._stop(request)
         self.waiting.append(request)
 
+    def leave_alone(self) -> None:
+        """All others make way for one, which grows."""
+        if self.running:
+            request = self._one_of(self.running)
+            for other in self.running[::-1]:
+                if other is not request:
+                    self._preempt(other)
+            self._grow(request)
+
     def cancel(self) -> None:
         which = int(self._random() * (len(self.running) + len(self.waiting)))
         if which < len(self.running):
@@ -591,7 +604,9 @@ class Referee:
                 self.in_flight[copy] = None
 
     def reset(self) -> None:
-        """The cache is cleared; while nothing runs, pins go as well."""
+        """The cache is cleared, seldom; while nothing runs, pins go as well."""
+        if self._random() < 0.7:
+            return
         self._note("reset", None)
         if not self.running:
             self.memory.unpin_all()
@@ -601,7 +616,7 @@ class Referee:
 
     def fork(self) -> None:
         parent = self._standing_request()
-        if parent is None or len(self.running) >= MAX_LIVE:
+        if parent is None or len(self.running) >= self.setting.max_live:
             return
         child, num_tokens, memory = self._child(parent), parent.computed, self.memory
         if self._random() < 0.5:
@@ -614,7 +629,7 @@ class Referee:
 
     def fork_by_copying(self) -> None:
         parent = self._standing_request()
-        if parent is None or len(self.running) >= MAX_LIVE:
+        if parent is None or len(self.running) >= self.setting.max_live:
             return
         child = self._child(parent)
         self._note("fork_by_copying", parent, child.sequence.request_id, child.tokens)
