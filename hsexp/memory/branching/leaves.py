@@ -99,7 +99,7 @@ class Leaves:
             tokens=state.tokens,
             blocks=pages,
             checkpoint=state,
-            ready=state.published_step < cache.step and cache.are_computed(pages),
+            ready=cache.is_computed(state) and cache.are_computed(pages),
         )
 
     def find_deepest(
@@ -134,6 +134,7 @@ class Leaves:
     def _forget(self, leaf: LeafKey) -> None:
         """Take the leaf's key away; who holds its page or state keeps them."""
         cache = self.cache
+        cache.supply += 1
         self._kept.pop(leaf, None)
         state = cache.checkpoint_index.oldest.get(leaf)
         if state is not None:
