@@ -52,7 +52,7 @@ class Arm(Config):
 
 
 Printed = tuple[str, str, str]
-"""Where the paper prints a number: table, row, column of `ledgers/paper`."""
+"""Where the paper prints a number: table, row, column of `analysis/paper`."""
 
 
 class Contrast(Config):
