@@ -81,7 +81,7 @@ def _from_paper(given: Mapping[str, str]) -> tuple[list[Table], Path, Path | Non
     time_s, work = published_work()
     fitted = fit(time_s, work, 1.0 / time_s**2)  # relative errors
     origin = Origin(data_kind="recomputed from the published values")
-    tables_read = "Tables E-1, E-3, E-4 and E-6 of ledgers/paper, with E-9 and G-1"
+    tables_read = "Tables E-1, E-3, E-4 and E-6 of analysis/paper, with E-9 and G-1"
     device = _write(
         fitted,
         given,

@@ -1,7 +1,7 @@
 """Which published number is compared with which runs, declared in conf/analysis/compare.
 
 No published number stands there: a target names where the paper prints it (a cell of
-ledgers/paper) and which cell of a campaign answers it.
+analysis/paper) and which cell of a campaign answers it.
 """
 
 from collections.abc import Iterator

@@ -111,7 +111,7 @@ class MixedChunkConfig(Config):
 
     prefill_tokens: PositiveInt
     published: str
-    """What the running text (ledgers/paper/text.csv) calls the time that separation saves."""
+    """What the running text (analysis/paper/text.csv) calls the time that separation saves."""
 
 
 class FixedWorkCampaign(Config):
