@@ -44,6 +44,7 @@ from analysis.errors import NoInputsError
 from analysis.side_by_side import beside
 from analysis.tables import TABLES, derive, make
 from analysis.tables.table import Table, write
+from hsexp.console import make_console
 
 COMPARISON_WIDTH = 150
 """Columns that a line of the comparison takes; a narrower terminal wraps it."""
@@ -54,22 +55,22 @@ _UNBOUNDED = 10_000
 
 
 def main(arguments: Sequence[str]) -> None:
-    console = Console(highlight=False)
+    console = make_console()
     if not arguments or "--help" in arguments:
         console.print((__doc__ or "").strip(), markup=False)
         return
     match arguments[0].partition("=")[0]:
         case "compare":
-            wide = Console(highlight=False, width=max(console.width, COMPARISON_WIDTH))
-            print_and_write(*compare(arguments), wide)
+            console.width = max(console.width, COMPARISON_WIDTH)
+            print_and_write(*compare(arguments), console)
         case "calibrate":
             tables, out, device = calibrate(arguments[1:])
             print_and_write(tables, out, console)
             if device is not None:
-                console.print(f"device written: {device}", soft_wrap=True)
+                console.print(f"device written: {device}")
         case "beside":
-            wide = Console(highlight=False, width=max(console.width, COMPARISON_WIDTH))
-            print_and_write(*beside(arguments[1:]), wide)
+            console.width = max(console.width, COMPARISON_WIDTH)
+            print_and_write(*beside(arguments[1:]), console)
         case _:
             _make_tables(arguments, console)
 
@@ -91,7 +92,7 @@ def _make_tables(arguments: Sequence[str], console: Console) -> None:
     if len(lacking) == len(names):
         raise NoInputsError("; ".join(dict.fromkeys(lacking.values())))
     for name, why in lacking.items():
-        console.print(f"{name}: {why}", markup=False, soft_wrap=True)
+        console.print(f"{name}: {why}", markup=False)
 
 
 def print_and_write(tables: Iterable[Table], folder: Path, console: Console) -> None:
@@ -99,12 +100,13 @@ def print_and_write(tables: Iterable[Table], folder: Path, console: Console) -> 
     for table in tables:
         show(table, console)
         paths = write(table, folder)
-        console.print(f"  written: {', '.join(str(path) for path in paths)}\n", soft_wrap=True)
+        console.print(f"  written: {', '.join(str(path) for path in paths)}\n")
 
 
 def show(table: Table, console: Console) -> None:
     """Print a table part by part, then its notes and missing cells."""
-    console.print(Text(f"{table.name}  ", style="bold").append(table.caption, style="not bold"))
+    heading = Text(f"{table.name}  ", style="bold").append(table.caption, style="not bold")
+    console.print(heading, soft_wrap=False)
     for view in table.views:
         rich = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
         groups = [""] + [column.group for column in view]
@@ -124,7 +126,7 @@ def show(table: Table, console: Console) -> None:
         console.print(rich)
         console.width = width
     for remark in table.remarks:
-        console.print(Text(f"  {remark}", style="dim"))
+        console.print(Text(f"  {remark}", style="dim"), soft_wrap=False)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import yaml
-from rich.console import Console
 
 from analysis import config as configs
 from analysis.errors import AnalysisError, NoRunsError
 from analysis.families import Adoption
 from analysis.ledgers import Ledgers
+from hsexp.console import make_console
 
 LEDGERS = Path("ledgers")
 """Where campaigns keep their runs, below the working directory: <campaign>/<engine>."""
@@ -36,7 +36,7 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
     try:
         main(arguments)
     except AnalysisError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {error}", markup=False)
+        make_console(stderr=True).print(f"error: {error}", markup=False)
         return 2
     return 0
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Rational
+from numbers import Integral, Rational, Real
 from typing import Any, Literal
 
 import numpy as np
@@ -47,7 +47,7 @@ class SignFlip:
 
 
 def sign_flip_test(
-    differences: Sequence[float | Fraction] | NDArray[np.float64],
+    differences: Sequence[float | Fraction] | NDArray[np.number[Any]],
     *,
     max_exact: int = MAX_EXACT,
     resamples: int = RESAMPLES,
@@ -64,13 +64,14 @@ def sign_flip_test(
     of the sum of magnitudes. Its proof: if every difference carries a relative error of at most
     2^-42, two assignments with truly equal sums differ by at most 2^-41 of the sum of magnitudes,
     and the conversion to integers adds less than 2 n units of 2^-52. A tie assumed wrongly raises
-    p.
+    p. NumPy's numbers of any width are read as they stand; floats that are shorter than 64 bits are
+    rounded more coarsely, and the tolerance grows by as much.
 
     Args:
         rng: for the random assignments; None takes a generator with a fixed seed.
 
     Raises:
-        ValueError: no differences, or one that is not finite.
+        ValueError: no differences, or one that is not a number or not finite.
     """
     magnitudes, tolerance = _integers(differences)
     n = magnitudes.size
@@ -90,26 +91,44 @@ def sign_flip_test(
     )
 
 
-def _integers(differences: Sequence[float | Fraction] | NDArray[np.float64]) -> tuple[Any, int]:
+def _integers(
+    differences: Sequence[float | Fraction] | NDArray[np.number[Any]],
+) -> tuple[Any, int]:
     """Magnitudes as integers in a common unit, and the largest difference between equal sums."""
-    values: list[Any] = [
-        value if isinstance(value, Rational) else float(value) for value in differences
-    ]
+    values = [_exactly(index, value) for index, value in enumerate(differences)]
     if not values:
         raise ValueError("a sign-flip test needs at least one difference")
-    for index, value in enumerate(values):
-        if not math.isfinite(value):
-            raise ValueError(f"difference {index} must be finite, got {value}")
     if any(isinstance(value, float) and not value.is_integer() for value in values):
-        largest = max(map(abs, values))
-        shares = [abs(value) / largest for value in values]
+        largest = Fraction(max(map(abs, values)))
+        shares = [float(Fraction(abs(value)) / largest) for value in values]
         scale = _UNITS / math.fsum(shares)
-        return np.array([round(share * scale) for share in shares], dtype=np.int64), _TIE_UNITS
+        units = [round(share * scale) for share in shares]
+        return np.array(units, dtype=np.int64), _TIE_UNITS * _coarseness(differences)
     exact = [Fraction(value) for value in values]
     unit = math.lcm(*(value.denominator for value in exact))
     units = [int(abs(value) * unit) for value in exact]
     small = sum(units).bit_length() < _INT64_BITS
     return np.array(units, dtype=np.int64 if small else object), 0
+
+
+def _exactly(index: int, value: Any) -> Any:
+    """The number without a width: the negative of NumPy's int8 -128 is -128 again."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise ValueError(f"difference {index} must be a number, got {value!r}")
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Rational):
+        return Fraction(int(value.numerator), int(value.denominator))
+    if not math.isfinite(value):
+        raise ValueError(f"difference {index} must be finite, got {value}")
+    return float(value)
+
+
+def _coarseness(differences: Any) -> int:
+    """How many times more coarsely the shortest of the floats is rounded than one of 64 bits."""
+    shorter = {type(value) for value in differences if isinstance(value, np.float16 | np.float32)}
+    steps = [float(np.finfo(kind).eps) for kind in shorter]
+    return int(max(steps, default=2.0**-52) * _UNITS)
 
 
 def _signed_total(differences: Any, magnitudes: Any) -> int:

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.table import Table
 from scipy.stats import permutation_test
 
 from analysis.signflip import sign_flip_test
+from hsexp.console import make_console
 
 COMPARED = (12, 20)
 ALONE = (24, 32)
@@ -39,7 +39,7 @@ def main() -> None:
             f"{scipy / here:,.0f}",
             "yes" if same else "NO",
         )
-    Console().print(table)
+    make_console().print(table)
 
 
 def enumerate_by_scipy(differences: NDArray[np.float64]) -> float:

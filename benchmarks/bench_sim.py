@@ -14,10 +14,10 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from hsexp.config.catalog import read_option
+from hsexp.console import make_console
 from hsexp.measure.metrics import summarize
 from hsexp.plan.run import RunConfig
 from hsexp.sim.engine import simulate
@@ -256,7 +256,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     clock = time.process_time if arguments.cpu_time else time.perf_counter
-    console = Console()
+    console = make_console()
     console.print(f"{platform.python_implementation()} {platform.python_version()}, one process")
     start, cpu_start = time.perf_counter(), time.process_time()
     for table in tables(quick=arguments.quick, clock=clock):

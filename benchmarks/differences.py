@@ -15,7 +15,6 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 import vllm._custom_ops as ops
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 from vllm.model_executor.layers.mamba.ops.cpu.causal_conv1d import (
@@ -26,6 +25,8 @@ from vllm.model_executor.layers.mamba.ops.cpu.mamba_ssm import (
     _mamba_chunk_scan_combined_fwd_cpu,
     selective_state_update,
 )
+
+from hsexp.console import make_console
 
 HEADS, HEAD_DIM, D_STATE, CHANNELS, WIDTH = 4, 32, 64, 192, 4
 KV_HEAD_DIM, BLOCK = 64, 32
@@ -292,7 +293,7 @@ def main() -> None:
         then = "" if source.switched is None else difference(source.switched())
         dtype, found = str(source.dtype).removeprefix("torch."), difference(source.changed())
         table.add_row(source.operation, dtype, source.change, found, source.switch, then)
-    Console(highlight=False, width=160).print(table)
+    make_console().print(table)
 
 
 if __name__ == "__main__":

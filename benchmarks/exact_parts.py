@@ -19,10 +19,10 @@ os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from hsexp.config.catalog import read_option
+from hsexp.console import make_console
 from hsexp.engine import alone
 from hsexp.memory.chunking import CanonicalChunking, Chunking
 from runners.continuation.engine import Bench
@@ -127,7 +127,7 @@ def main(organization: str = "s2", dtype: str = "bfloat16") -> None:
                 equal = sum(request["equal_logprobs"] for request in requests)
                 cells.append(f"{equal}/{len(requests)}{unmet}")
         table.add_row(name, *cells)
-    Console(highlight=False, width=140).print(table, "*: the treatment did not happen", sep="\n")
+    make_console().print(table, "*: the treatment did not happen", sep="\n")
 
 
 if __name__ == "__main__":

@@ -16,10 +16,10 @@ import random
 import time
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from hsexp.config.catalog import read_option
+from hsexp.console import make_console
 from hsexp.engine.mini import SPECIAL_TOKENS, VOCABULARY, seeded_checkpoint
 from hsexp.engine.settings import EngineSettings
 from runners.continuation.engine import start_engine
@@ -94,7 +94,7 @@ def main() -> None:
             for stock, exact_s in zip(found[False][name], found[True][name], strict=True):
                 row += [f"{stock:.2f}", f"{exact_s:.2f}", f"{stock / exact_s:.2f}"]
             table.add_row(organization, name, *row)
-    Console(highlight=False, width=110).print(table)
+    make_console().print(table)
 
 
 if __name__ == "__main__":

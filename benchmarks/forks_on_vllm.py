@@ -28,7 +28,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.console import Console
 from rich.table import Table
 
 if importlib.util.find_spec("vllm") is None:
@@ -46,6 +45,7 @@ from fork_run import PlannedDrafter
 from small_models import VOCABULARY, save_model, save_tokenizer
 
 from hsexp.config.catalog import read_option
+from hsexp.console import make_console
 from hsexp.memory.geometry import ModelConfig
 
 STOCK, FINE, PLAIN, FORKS = "stock", "stock, unit 32", "{}", "{}, forks"
@@ -129,7 +129,7 @@ def main() -> None:
         sys.stdout.flush()
         os._exit(0)  # the extension modules' teardown is slow and noisy
     engines = (STOCK, FINE, PLAIN, FORKS)
-    console = Console()
+    console = make_console()
     with tempfile.TemporaryDirectory() as folder:
         save_model(Path(folder), shape(), dtype="bfloat16")
         save_tokenizer(Path(folder))

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
+
+from hsexp.console import make_console
 
 if TYPE_CHECKING:
     import torch
@@ -337,7 +338,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float16", "float32"])
     arguments = parser.parse_args()
-    console = Console()
+    console = make_console()
     reason = missing()
     if reason is not None:
         console.print(f"gpu_kernels: {reason}; nothing was measured")

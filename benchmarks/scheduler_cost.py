@@ -27,7 +27,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 if importlib.util.find_spec("vllm") is None:
@@ -40,6 +39,7 @@ from vllm.v1.request import Request as VllmRequest
 from vllm_scheduler import build_scheduler, settings, vllm_config, vllm_request
 
 from hsexp.config.catalog import read_option
+from hsexp.console import make_console
 from hsexp.engine.scheduler import HybridScheduler
 from hsexp.workload import Request, Workload, generate
 from hsexp.workload.arrivals import PoissonArrivals
@@ -286,7 +286,7 @@ def main() -> None:
         if arguments.quick
         else [shared_prefixes(300), decodes(256, 700)]
     )
-    console = Console()
+    console = make_console()
     start, cpu_start = time.perf_counter(), time.process_time()
     for load in loads:
         runs: dict[Subject, list[Run]] = {subject: [] for subject in SUBJECTS}

@@ -12,14 +12,13 @@ PDF, SVG and PNG in <ledger>/analysis (figures over several campaigns: <root>/an
 import sys
 from collections.abc import Sequence
 
-from rich.console import Console
-
 from analysis.command import parse, run
 from figures import FIGURES, derive, style
+from hsexp.console import make_console
 
 
 def main(arguments: Sequence[str]) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = make_console()
     if not arguments or "--help" in arguments:
         console.print((__doc__ or "").strip(), markup=False)
         return

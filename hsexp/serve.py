@@ -33,6 +33,7 @@ from rich.table import Table
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF, options, read_option
 from hsexp.config.overrides import refuse_several_options
+from hsexp.console import make_console
 from hsexp.engine.settings import KEY, SCHEDULER, EngineSettings
 from hsexp.engine.targets import PatchError
 from hsexp.memory.geometry import ModelConfig
@@ -114,7 +115,7 @@ class Command:
 def main(arguments: Sequence[str]) -> int:
     """Run the command line. Returns the exit code."""
     if not arguments or "--help" in arguments:
-        Console(highlight=False).print((__doc__ or "").strip(), markup=False)
+        make_console().print((__doc__ or "").strip(), markup=False)
         return 0
     try:
         command = Command.parse(arguments)
@@ -127,7 +128,7 @@ def main(arguments: Sequence[str]) -> int:
         else:
             _serve(command.serve_arguments())
     except (ConfigError, PatchError) as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {error}", markup=False)
+        make_console(stderr=True).print(f"error: {error}", markup=False)
         return EXIT_REFUSED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -177,7 +178,7 @@ def _serve(arguments: list[str]) -> None:
 def _print_plan(arguments: list[str]) -> None:
     from hsexp.engine.cli import settled
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = make_console()
     _print_pools(settled(arguments), console)
     console.print("\nvllm serve " + shlex.join(arguments), markup=False)
 

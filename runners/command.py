@@ -5,13 +5,13 @@ import sys
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
-from rich.console import Console
 
 from analysis.errors import AnalysisError
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF
 from hsexp.config.launch import parse_launch
 from hsexp.config.overrides import refuse_several_options
+from hsexp.console import make_console
 from hsexp.ledger import LedgerError
 from hsexp.workload import TraceError
 from runners import sweep
@@ -25,9 +25,6 @@ from runners.launch import (
 )
 from runners.pool import WorkerStartError
 from runners.sweep import JobFailed, SweepFolder
-
-_PIPED_WIDTH = 140
-"""Columns of output that no terminal shows, so that tables are whole."""
 
 _REFUSALS = (ConfigError, TraceError, LedgerError, AnalysisError, WorkerStartError)
 """What a user can set right; told without a traceback."""
@@ -86,7 +83,7 @@ def _carry_out(composed: DictConfig) -> tuple[Result, str | None]:
         launch = parse_launch(composed)
         if launch.workers is None and sweep.is_job() and sweep.has_company():
             launch = launch.model_copy(update={"workers": 1})
-        return run_launch(launch, overrides, _console(), analyse=not sweep.is_job()), None
+        return run_launch(launch, overrides, make_console(), analyse=not sweep.is_job()), None
     except _REFUSALS as error:
         complain(f"error: {error}")
         return Result(exit_code=EXIT_REFUSED), str(error)
@@ -97,14 +94,9 @@ def _carry_out(composed: DictConfig) -> tuple[Result, str | None]:
 def _end_sweep() -> int:
     assert SweepFolder.path is not None
     try:
-        return sweep.end_sweep(SweepFolder.path, _console(), analyse=_exit_code != EXIT_INTERRUPTED)
+        return sweep.end_sweep(
+            SweepFolder.path, make_console(), analyse=_exit_code != EXIT_INTERRUPTED
+        )
     except AnalysisError as error:
         complain(f"error: {error}")
         return EXIT_REFUSED
-
-
-def _console() -> Console:
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = _PIPED_WIDTH
-    return console

@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
 
 from hsexp.config.base import ConfigError
+from hsexp.console import make_console
 from hsexp.ledger import Attempt, EngineFacts, Ledger, LedgerError, Provenance, encode_table
 from hsexp.ledger.provenance import Host
 from hsexp.measure.metrics import Metric, summarize
@@ -208,7 +208,7 @@ def main(arguments: Sequence[str]) -> None:
         ConfigError, LedgerError, OSError: what is refused.
     """
     given = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
-    console = Console(highlight=False, soft_wrap=True)
+    console = make_console()
     match sorted(given):
         case ["device", "import", "ledger"]:
             result = json.loads(Path(given["import"]).read_text(encoding="utf-8"))
@@ -278,5 +278,5 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except (ConfigError, LedgerError, OSError) as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"{error}", markup=False)
+        make_console(stderr=True).print(f"{error}", markup=False)
         sys.exit(2)

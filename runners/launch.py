@@ -27,6 +27,7 @@ from hsexp.config.campaigns import (
 )
 from hsexp.config.catalog import options
 from hsexp.config.launch import Launch, parse_launch
+from hsexp.console import make_console
 from hsexp.ledger import Ledger, LedgerError, Provenance
 from hsexp.plan.cells import Plan
 from hsexp.plan.planner import make_plan
@@ -209,6 +210,8 @@ def _run_serving(
     for note in plan.notes:
         console.print(f"{plan.campaign}: {note}")
     _check_runs(plan)
+    if engine == "sim":
+        _ = launch.device.known_step_time  # refused before the first cell, and in a plan
     if launch.stage == "plan":
         print_plan(plan, console)
         console.print(f"{plan.campaign}: plan {plan.digest} (what all cells share, tests, seeds)")
@@ -366,4 +369,4 @@ def _check_runs(plan: Plan) -> None:
 
 def complain(text: str) -> None:
     """Tell the user on standard error."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
+    make_console(stderr=True).print(text, markup=False)

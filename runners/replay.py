@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
 from rich.progress import track
 
 from analysis.__main__ import print_and_write
@@ -27,6 +26,7 @@ from analysis.errors import AnalysisError, NoRunsError
 from analysis.ledgers import read_ledger
 from analysis.runs import Origin
 from analysis.tables.table import Column, Table
+from hsexp.console import make_console
 from hsexp.plan.run import RunConfig, VllmRunConfig
 from hsexp.sim.scheduler import SimScheduler
 from hsexp.sim.steptime import NS_PER_S, to_ns
@@ -251,7 +251,7 @@ _COLUMNS = (
 
 
 def main(arguments: Sequence[str]) -> None:
-    print_and_write(*replays(arguments), Console(highlight=False))
+    print_and_write(*replays(arguments), make_console())
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Prints what a launch's cells have accepted: one line a setting, means over its seeds."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 from rich import box
 from rich.console import Console
@@ -22,22 +24,25 @@ _COLUMNS = {
 
 
 def print_runs(plan: Plan, frame: pd.DataFrame, console: Console) -> None:
-    """Means over the adopted runs of the plan's cells.
+    """Means over the adopted runs of the plan's cells; a setting that lacks runs says how many.
 
     Args:
         frame: adopted rows of the ledger, one a cell.
     """
-    rows = frame[frame["cell_id"].isin([cell.cell_id for cell in plan.cells])]
-    if rows.empty:
-        return
+    planned = {cell.cell_id for cell in plan.cells}
+    rows = frame[frame["cell_id"].isin(planned)]
+    is_complete = len(rows) == len(planned)
     axes = [
         axis
         for axis in plan.cells[0].axes
-        if axis != "seed" and (axis == "organization" or len(set(map(str, rows[axis]))) > 1)
+        if axis != "seed"
+        and (axis == "organization" or len({str(cell.axes[axis]) for cell in plan.cells}) > 1)
     ]
-    kinds = ", ".join(sorted(rows["data_kind"].unique()))
+    counts = str(len(rows)) if is_complete else f"{len(rows)} of {len(planned)}"
+    kinds = "".join(f", {kind}" for kind in sorted(rows["data_kind"].unique()))
+    seeds = "seeds" if is_complete else "the seeds that have one"
     table = Table(
-        title=f"{plan.campaign}: {len(rows)} runs, {kinds}; means over seeds",
+        title=f"{plan.campaign}: {counts} runs{kinds}; means over {seeds}",
         title_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -47,20 +52,27 @@ def print_runs(plan: Plan, frame: pd.DataFrame, console: Console) -> None:
         table.add_column(axis, no_wrap=True)
     for heading in ("seeds", *_COLUMNS):
         table.add_column(heading, justify="right", no_wrap=True)
-    for setting, group in _in_plan_order(rows, plan).groupby(axes, dropna=False, sort=False):
+    for setting, ids in _settings(plan, axes).items():
+        group = rows[rows["cell_id"].isin(ids)].reindex(
+            columns=[m for m, _, _ in _COLUMNS.values()]
+        )
         table.add_row(
-            *map(str, setting),
-            str(len(group)),
+            *setting,
+            str(len(group)) if len(group) == len(ids) else f"{len(group)} of {len(ids)}",
             *(_mean(group[metric] / unit, form) for metric, unit, form in _COLUMNS.values()),
         )
     console.print(table)
 
 
-def _in_plan_order(rows: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    order = {cell.cell_id: number for number, cell in enumerate(plan.cells)}
-    return rows.sort_values("cell_id", key=lambda ids: ids.map(order))
+def _settings(plan: Plan, axes: Sequence[str]) -> dict[tuple[str, ...], set[str]]:
+    """The cells of each setting, whatever became of them, in the order of the plan."""
+    settings: dict[tuple[str, ...], set[str]] = {}
+    for cell in plan.cells:
+        setting = tuple(str(cell.axes[axis]) for axis in axes)
+        settings.setdefault(setting, set()).add(cell.cell_id)
+    return settings
 
 
-def _mean(values: pd.Series, form: str) -> str:
-    """The mean, or a dash where a run has nothing to average."""
-    return "-" if values.isna().any() else format(values.mean(), form)
+def _mean(values: "pd.Series[float]", form: str) -> str:
+    """The mean, or a dash where there is no run, or a run has nothing to average."""
+    return "-" if values.isna().any() or values.empty else format(values.mean(), form)

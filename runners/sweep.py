@@ -8,10 +8,12 @@ makes tables and figures, once a ledger.
 
 import multiprocessing
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
@@ -22,8 +24,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hsexp.config.base import Config
-from runners.launch import Analysis
+from hsexp.config.base import Config, ConfigError
+from hsexp.config.overrides import refuse_empty_sweeps
+from runners.launch import EXIT_REFUSED, Analysis, complain
 
 _SIDE_BY_SIDE = ("joblib", "ray", "submitit_local")
 """Launchers whose jobs share a machine and fill its cores by themselves."""
@@ -34,12 +37,22 @@ class JobFailed(CompactHydraException):
 
 
 class SweepFolder(Callback):
-    """Hydra's call at the start of a sweep: remembers the folder, clears it of older accounts."""
+    """Hydra's call at the start of a sweep: refuses one without jobs, else remembers the folder and
+    clears it of older accounts."""
 
     path: ClassVar[Path | None] = None
     """Of the sweep that this process was called for; None without one."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        params = config.hydra.sweeper.get("params") or {}
+        given = [f"{key}={value}" for key, value in params.items()]
+        try:
+            refuse_empty_sweeps(
+                [*given, *config.hydra.overrides.task], GlobalHydra.instance().config_loader()
+            )
+        except ConfigError as error:
+            complain(f"error: {error}")
+            sys.exit(EXIT_REFUSED)  # Hydra makes a warning of any other error in a callback
         SweepFolder.path = Path(config.hydra.sweep.dir)
         for old in SweepFolder.path.glob("job-*.json"):
             old.unlink()

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob
 
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF
@@ -22,3 +24,20 @@ def refuse_several_options(overrides: Iterable[str]) -> None:
                 f"{group} takes one option, got [{','.join(names)}]; "
                 f"a sweep takes several: -m {group}={','.join(names)}"
             )
+
+
+def refuse_empty_sweeps(overrides: Iterable[str], config_loader: ConfigLoader) -> None:
+    """A glob that matches nothing or an empty range leaves a sweep without jobs.
+
+    Raises:
+        ConfigError: names the override.
+    """
+    parser = OverridesParser.create(config_loader=config_loader)
+    for override in parser.parse_overrides(list(overrides)):
+        if not override.is_discrete_sweep() or any(True for _ in override.sweep_iterator()):
+            continue
+        why = "is empty"
+        if isinstance(override.value(), Glob):
+            known = config_loader.get_group_options(override.key_or_group)
+            why = f"matches nothing; there is {', '.join(known) or 'no such group'}"
+        raise ConfigError(f"the sweep has no jobs: {override.input_line} {why}")

@@ -4,6 +4,7 @@ before    A  B  C               parents [1, 1, 0]: beam 1 goes on twice, beam 0 
 after     B  B' A               B' is forked from B; C is pruned; A and B move, nothing is copied
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ class Beam:
     @property
     def num_output(self) -> int:
         """Computed tokens that are not of the prompt."""
-        return self.num_tokens - self.sequence.num_prompt_tokens
+        return max(0, self.num_tokens - self.sequence.num_prompt_tokens)
 
 
 class Beams:
@@ -56,7 +57,7 @@ class Beams:
             child: the new sequence of a further heir, which is told its parent.
 
         Raises:
-            ValueError: a parent does not exist, or the scores are not as many.
+            ValueError: a parent does not exist, the scores are not as many, or one is NaN.
         """
         before = self.beams
         if len(parents) != len(scores):
@@ -64,6 +65,8 @@ class Beams:
         for parent in parents:
             if not 0 <= parent < len(before):
                 raise ValueError(f"parents must be beams 0 to {len(before) - 1}, got {parent}")
+        for place, score in enumerate(scores):
+            _require_number(place, score)
         heirs = []
         for place, parent in enumerate(parents):
             beam = before[parent]
@@ -86,10 +89,18 @@ class Beams:
             self.prune(-1)
 
     def ranked(self, length_penalty: float) -> list[Beam]:
-        """The beams by score / output length ** penalty, the best first."""
+        """The beams by score / output length ** penalty, the best first; equal ones in their order.
+
+        A beam without output has no length to divide by, and ranks by its score.
+
+        Raises:
+            ValueError: a score is NaN.
+        """
+        for place, beam in enumerate(self.beams):
+            _require_number(place, beam.score)
         return sorted(
             self.beams,
-            key=lambda beam: beam.score / beam.num_output**length_penalty,
+            key=lambda beam: beam.score / max(beam.num_output, 1) ** length_penalty,
             reverse=True,
         )
 
@@ -97,3 +108,8 @@ class Beams:
         sequence = child(beam)
         self.memory.fork(beam.sequence, sequence, beam.num_tokens)
         return Beam(sequence=sequence, num_tokens=beam.num_tokens, score=beam.score)
+
+
+def _require_number(place: int, score: float) -> None:
+    if math.isnan(score):
+        raise ValueError(f"the score of beam {place} must be a number, got {score}")

@@ -43,7 +43,6 @@ class HttpEngine:
         self._limits = limits
         self._log = log
         self._stack = ExitStack()
-        self.num_port_tries = 0
 
     def __enter__(self) -> Self:
         with self._stack:  # a boot that fails leaves nothing behind
@@ -87,7 +86,6 @@ class HttpEngine:
             BootFailed, BootTimeout, OutOfMemory: why it did not.
         """
         for last in [False] * (self._limits.port_tries - 1) + [True]:
-            self.num_port_tries += 1
             try:
                 with ExitStack() as attempt:
                     self._start(attempt, free_port())

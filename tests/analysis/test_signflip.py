@@ -165,3 +165,55 @@ def test_under_the_null_hypothesis_rejections_are_as_rare_as_promised():
     rejected = np.mean([sign_flip_test(row).p_value <= 0.05 for row in draws])
     # 12 of 256 assignments are allowed: 0.046875, and 5 standard errors of 20,000 draws.
     assert abs(rejected - 12 / 256) < 5 * np.sqrt(0.047 * 0.953 / 20_000)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
+def test_the_least_number_of_an_integer_type_keeps_its_magnitude(dtype):
+    # abs(int8(-128)) is -128. For int8 the sums are 131, 129, 127 and 125, twice each; the observed
+    # one is 129.
+    least = int(np.iinfo(dtype).min)
+    assert sign_flip_test(np.array([least, 1, -2], dtype=dtype)).p_value == 0.5
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
+def test_unsigned_differences_are_not_summed_in_their_own_width(dtype):
+    most = int(np.iinfo(dtype).max)
+    result = sign_flip_test(np.array([most] * 4, dtype=dtype))
+    assert (result.p_value, result.num_extreme) == (2 / 16, 2)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble])
+def test_whole_floats_of_any_width_are_exact(dtype):
+    assert sign_flip_test(np.array([1.0, 2.0, -3.0], dtype=dtype)).p_value == 1.0
+    assert sign_flip_test(np.array([3.0] * 10, dtype=dtype)).p_value == 2 / 1024
+
+
+def test_ties_of_short_floats_are_not_split_by_their_rounding():
+    # The observed sum is -0.4, and 0.4 + 0.4 - 0.3 - 0.1 ties with it, but not in 32 bits.
+    values = [-0.4, -0.3, -0.1, 0.4]
+    short = np.array(values, dtype=np.float32)
+    assert sign_flip_test(short).p_value == enumerated(values) == 0.75
+    assert sign_flip_test([Fraction(float(value)) for value in short]).p_value == 0.625
+
+
+def test_a_whole_number_beyond_all_floats_is_exact():
+    huge = 10**400
+    assert sign_flip_test([huge, 1, -1]).p_value == 0.75
+    assert sign_flip_test([huge, huge]).p_value == 0.5
+    assert sign_flip_test([huge, 0.5]).p_value == 1.0  # 0.5 is nothing beside it
+    assert sign_flip_test([Fraction(np.int8(-128), np.int8(3)), Fraction(1, 3)]).p_value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (True, "True"),
+        (np.True_, r"np\.True_"),
+        (None, "None"),
+        ("1", "'1'"),
+        (1 + 0j, r"\(1\+0j\)"),
+    ],
+)
+def test_what_is_no_number_is_refused_by_its_place(value, shown):
+    with pytest.raises(ValueError, match=f"difference 1 must be a number, got {shown}"):
+        sign_flip_test([0.5, value])

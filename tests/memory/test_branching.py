@@ -616,6 +616,52 @@ def test_the_length_penalty_counts_output_tokens_only(organization: str) -> None
     assert beams.ranked(0.0)[0].sequence.request_id == "short"
 
 
+def scored_beams(*beams: tuple[str, int, float]) -> Beams:
+    """Beams after a prompt of ten tokens, by name, computed tokens and score."""
+    found = [
+        Beam(
+            sequence=SequenceMemory(request_id=name, keys=None, num_prompt_tokens=10),  # type: ignore[arg-type]
+            num_tokens=num_tokens,
+            score=score,
+        )
+        for name, num_tokens, score in beams
+    ]
+    search = Beams(toy_memory("s0", 120), found[0].sequence, found[0].num_tokens)
+    search.beams = found
+    return search
+
+
+@pytest.mark.parametrize("num_tokens", [10, 8])
+def test_a_beam_without_output_ranks_by_its_score(num_tokens: int) -> None:
+    # By 2 ^ 0.5 the others have -1.41 and -0.71: -1.0 stands between them.
+    search = scored_beams(("bad", 12, -2.0), ("empty", num_tokens, -1.0), ("good", 12, -1.0))
+    ranked = [beam.sequence.request_id for beam in search.ranked(0.5)]
+    assert ranked == ["good", "empty", "bad"]
+
+
+def test_beams_of_equal_rank_keep_their_order() -> None:
+    search = scored_beams(("a", 11, -1.0), ("b", 10, -1.0), ("c", 11, -1.0))
+    assert [beam.sequence.request_id for beam in search.ranked(1.0)] == ["a", "b", "c"]
+
+
+def test_a_beam_whose_score_is_no_number_is_refused_by_its_place() -> None:
+    search = scored_beams(("a", 12, -1.0), ("b", 12, float("nan")), ("c", 12, -2.0))
+    with pytest.raises(ValueError, match="the score of beam 1 must be a number, got nan"):
+        search.ranked(1.0)
+    search.beams[1].score = -float("inf")  # probability 0
+    assert [beam.sequence.request_id for beam in search.ranked(1.0)] == ["a", "c", "b"]
+
+
+def test_a_reorder_with_a_score_that_is_no_number_moves_nothing(organization: str) -> None:
+    engine = engine_of(organization)
+    beams, _ = beams_of(engine, started(engine, 11))
+    before = snapshot(engine.memory)
+    with pytest.raises(ValueError, match="the score of beam 1 must be a number, got nan"):
+        beams.reorder([0, 0], [0.0, float("nan")], lambda beam: beam.sequence)
+    assert snapshot(engine.memory) == before
+    assert [beam.score for beam in beams.beams] == [0.0]
+
+
 # -- groups that end apart -------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from small_launches import carried_out
 
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import read_option
@@ -72,3 +73,16 @@ def test_one_real_launch_at_a_time_on_a_machine(
             raise AssertionError
     with machine_for("vllm"):
         pass
+
+
+@pytest.mark.parametrize("stage", ["plan", "run"])
+@pytest.mark.parametrize("engine", ["sim", "auto"])
+def test_a_device_without_step_times_is_refused_before_the_first_cell(
+    stage: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as refused:
+        carried_out("campaign=q6", f"engine={engine}", "device=cpu", f"stage={stage}")
+    assert "device cpu" in str(refused.value)
+    assert "python -m analysis calibrate" in str(refused.value)
+    assert not list(tmp_path.iterdir())

@@ -135,6 +135,45 @@ def test_a_refused_job_says_why_and_the_others_run(folder: Path) -> None:
     assert {path.name for path in sweep.iterdir()} == {"multirun.yaml", "job-0.json", "job-1.json"}
 
 
+@pytest.mark.parametrize(
+    ("override", "why"),
+    [
+        ("budget=glob(z*)", r"matches nothing; there is b108, .*, bytes"),
+        ("admission.cap=glob(*)", "matches nothing; there is no such group"),
+        ("admission.cap=range(3,3)", "is empty"),
+        ("admission.headroom=range(0.2,0.1,0.05)", "is empty"),
+        ("admission.cap=shuffle(range(5,1))", "is empty"),
+    ],
+)
+def test_a_sweep_without_jobs_is_refused_by_its_override(
+    folder: Path, override: str, why: str
+) -> None:
+    code, printed = swept(folder, *TRACE, "seeds=[1],[2]", override)
+    assert code == 2, printed
+    (line,) = printed.strip().splitlines()
+    assert re.fullmatch(f"error: the sweep has no jobs: {re.escape(override)} {why}", line)
+    assert not (folder / "ledgers").exists()
+
+
+def test_an_empty_sweep_of_a_configuration_file_is_refused_too(folder: Path) -> None:
+    own = folder / "own" / "caps" / "none.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text(
+        "# @package _global_\nhydra: {sweeper: {params: {admission.cap: 'range(3,3)'}}}\n"
+    )
+    code, printed = swept(folder, "--config-dir", "own", *TRACE, "+caps=none")
+    assert code == 2, printed
+    assert printed == "error: the sweep has no jobs: admission.cap=range(3,3) is empty\n"
+
+
+def test_a_refused_sweep_leaves_the_accounts_of_the_last_one(folder: Path) -> None:
+    again = "hydra.sweep.dir=sweeps/one"
+    assert swept(folder, *TRACE, "admission.cap=1,2", again)[0] == 0
+    before = sorted((folder / "sweeps" / "one").iterdir())
+    assert swept(folder, *TRACE, "admission.cap=range(3,3)", again)[0] == 2
+    assert sorted((folder / "sweeps" / "one").iterdir()) == before
+
+
 # -- values ----------------------------------------------------------------------------------------
 
 TEXTS = ["a,b", "a|b", "a=b", "", "1e-3", "null", "2023-09-16", "no", "Größe 1,5", "it's", "#x"]
