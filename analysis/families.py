@@ -1,37 +1,36 @@
 """Families of tests, declared as data in conf/analysis: which arms are compared, and where."""
 
 from itertools import product
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
+from hsexp.config.axes import ARM_AXES, axis_fields
 from hsexp.config.base import Config
 from hsexp.config.campaigns import Block
-from hsexp.config.fields import Fraction, Name, OpenFraction, Seed
+from hsexp.config.fields import Name, Seed
 
-Axis = str | float | int
+Level = str | float | int
+"""A value of an axis."""
 
 Adoption = Literal["current", "complete_case", "invalid"]
 """What becomes of a run in doubt (Appendix E.14): it counts as adopted; its seed leaves the
 contrasts it is in; those contrasts are not estimable and have p = 1. The family keeps its size."""
 
 
-class Arm(Config):
+_AxesOfArm: Any = axis_fields(
+    "_AxesOfArm",
+    ARM_AXES,
+    type_of=lambda axis: axis.type | None,
+    default=lambda axis: None,
+)
+
+
+class Arm(_AxesOfArm):  # type: ignore[misc]  # made from the list of axes
     """A setting of some axes; the ledger's columns carry the same names."""
 
-    organization: Name | None = None
-    budget: Name | None = None
-    rate_per_s: PositiveFloat | None = None
-    cap: PositiveInt | None = None
-    sharing: Fraction | None = None
-    headroom: OpenFraction | None = None
-    retention: Name | None = None
-    pinning: Name | None = None
-    isolation: Name | None = None
-    trace: bool | None = None
-
     @property
-    def axes(self) -> dict[str, Axis]:
+    def axes(self) -> dict[str, Level]:
         """The axes that are set."""
         return {name: value for name, value in self if value is not None}
 
@@ -170,7 +169,7 @@ class Design(Block):
     all of them, recorded under one name; empty asks nothing of the name."""
 
     @property
-    def axes(self) -> dict[str, tuple[Axis | None, ...]]:
+    def axes(self) -> dict[str, tuple[Level | None, ...]]:
         """Every value that a run of the design may have, by axis; seeds are left open."""
         return {name: getattr(self, name) for name in Arm.model_fields}
 

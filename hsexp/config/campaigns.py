@@ -1,51 +1,52 @@
 """The kinds of campaign, and what each may say."""
 
+from types import GenericAlias
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from hsexp.config.axes import AXES
+from hsexp.config.axes import AXES, Axis, axis_fields
 from hsexp.config.base import Config
-from hsexp.config.fields import Fraction, Name, OpenFraction, Seed
+from hsexp.config.fields import Fraction, Name, Seed
+
+_AxesOfBlock: Any = axis_fields(
+    "_AxesOfBlock",
+    AXES,
+    type_of=lambda axis: GenericAlias(tuple, (axis.type, ...)),
+    default=lambda axis: ... if axis.neutral is None else axis.neutral,
+)
 
 
-class Block(Config):
-    """A full factorial of axes; a campaign is a sum of blocks. Names select Hydra groups."""
+class Block(_AxesOfBlock, Config):  # type: ignore[misc]  # made from the list of axes
+    """A full factorial of axes; a campaign is a sum of blocks. Names select Hydra groups.
+
+    A block names the axes that it varies, and those that have no neutral value (`AXES`).
+    """
 
     workload: Name | None = None
-    """Workload of this block; null takes the launch's."""
+    """Workload of this block; null uses the launch's."""
     arrivals: Name | None = None
-    """Arrivals of this block; null takes the launch's."""
+    """Arrivals of this block; null uses the launch's."""
     separate: bool | None = None
-    """Whether this block's steps keep prefill and decode apart; null takes what the launch's
-    scheduler says."""
+    """Whether this block's steps keep prefill and decode apart; null follows the launch's
+    scheduler."""
     exact: bool | None = None
-    """Whether this block's requests continue exactly; null takes what the launch's engine says."""
-
-    organization: tuple[Name, ...]
-    budget: tuple[Name, ...]
-    rate_per_s: tuple[PositiveFloat | None, ...]
-    """Offered requests per second; null replays a trace's own arrivals."""
-    cap: tuple[PositiveInt, ...]
-    sharing: tuple[Fraction | None, ...]
-    """Fraction q of requests that share their context; null leaves it to a trace."""
-    headroom: tuple[OpenFraction, ...]
-    retention: tuple[Name, ...]
-    pinning: tuple[Name, ...]
-    isolation: tuple[Name, ...]
-    trace: tuple[bool, ...] = (False,)
-    """Whether state depths are recorded at queue entry and admission (Q7)."""
-    seeds: tuple[Seed, ...]
+    """Whether this block's requests continue exactly; null follows the launch's engine."""
 
     @model_validator(mode="after")
     def _axes_are_sets(self) -> "Block":
         for axis in AXES:
-            values = getattr(self, axis)
+            values = self.values(axis)
             if not values:
-                raise ValueError(f"axis {axis} must not be empty")
+                raise ValueError(f"axis {axis.name} must not be empty")
             if len(set(values)) != len(values):
-                raise ValueError(f"axis {axis} names a value twice: {values}")
+                raise ValueError(f"axis {axis.name} names a value twice: {values}")
         return self
+
+    def values(self, axis: Axis) -> tuple[Any, ...]:
+        """The values that the block gives an axis."""
+        values: tuple[Any, ...] = getattr(self, axis.name)
+        return values
 
 
 class RegisteredConfig(Config):

@@ -8,6 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic import BeforeValidator, Field, PositiveInt
 
+from hsexp.config.axes import AXES, SEEDS, axis_fields
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.campaigns import (
     CampaignConfig,
@@ -18,14 +19,9 @@ from hsexp.config.campaigns import (
 )
 from hsexp.config.device import DeviceConfig
 from hsexp.config.engine import EngineConfig
-from hsexp.config.fields import OpenFraction, Seed
-from hsexp.memory.config import BudgetConfig
+from hsexp.config.fields import Seed
 from hsexp.memory.geometry import ModelConfig
-from hsexp.memory.organizations import OrganizationConfig
-from hsexp.memory.policies.pinning import PinningConfig
-from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.sim.config import SchedulerConfig
-from hsexp.workload.isolation import IsolationConfig
 
 
 def _typed_as_text(value: object) -> object:
@@ -44,14 +40,27 @@ def _not_empty(value: object) -> object:
 Text = Annotated[str, BeforeValidator(_typed_as_text)]
 
 
-class AdmissionChoice(Config):
-    """Axes that the command line may pin."""
+_PinsOfAdmission: Any = axis_fields(
+    "_PinsOfAdmission",
+    tuple(axis for axis in AXES if axis.path[0] == "admission"),
+    type_of=lambda axis: axis.type | None,
+    default=lambda axis: ...,
+)
 
-    headroom: OpenFraction | None
-    cap: PositiveInt | None
+
+class AdmissionPins(_PinsOfAdmission, Config):  # type: ignore[misc]  # made from the list of axes
+    """Axes of the admission that the command line can pin."""
 
 
-class Launch(Config):
+_Pins: Any = axis_fields(
+    "_Pins",
+    tuple(axis for axis in AXES if len(axis.path) == 1 and axis is not SEEDS),
+    type_of=lambda axis: (axis.options or axis.type) | None,
+    default=lambda axis: ...,
+)
+
+
+class Launch(_Pins, Config):  # type: ignore[misc]  # made from the list of axes
     """A composed configuration. An axis that the command line pinned is not None."""
 
     campaign: CampaignConfig | None
@@ -77,13 +86,7 @@ class Launch(Config):
     """Checked when the axes have filled it."""
     arrivals: dict[str, Any]
     """Checked when the axes have filled it."""
-    admission: AdmissionChoice
-    organization: OrganizationConfig | None
-    budget: BudgetConfig | None
-    retention: RetentionConfig | None
-    pinning: PinningConfig | None
-    isolation: IsolationConfig | None
-    trace: bool | None
+    admission: AdmissionPins
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] | None
     analysis: dict[str, Any] | None
     """Read by `analysis` itself; composed here so that `--cfg job` shows it."""

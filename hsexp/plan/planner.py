@@ -6,18 +6,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from hsexp.config.axes import AXES
+from hsexp.config.axes import ARM_AXES, AXES, SEEDS
 from hsexp.config.base import Config, ConfigError, parse_union
 from hsexp.config.campaigns import Block
 from hsexp.config.catalog import options, read_option
 from hsexp.config.device import DeviceConfig
 from hsexp.config.engine import VllmEngine
 from hsexp.config.launch import Launch
-from hsexp.memory.config import BudgetConfig
-from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.policies.admission import AdmissionConfig
-from hsexp.memory.policies.pinning import PinningConfig
-from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.plan.cells import Cell, Plan, content_key
 from hsexp.plan.registration import registration_of
 from hsexp.plan.run import RunConfig, VllmRunConfig
@@ -25,27 +21,9 @@ from hsexp.plan.scale import scaled, scaled_option
 from hsexp.sim.config import SchedulerConfig
 from hsexp.workload import WorkloadConfig
 from hsexp.workload.arrivals import ArrivalsConfig
-from hsexp.workload.isolation import IsolationConfig
 
-_GROUP_AXES: dict[str, Any] = {
-    "organization": OrganizationConfig,
-    "budget": BudgetConfig,
-    "retention": RetentionConfig,
-    "pinning": PinningConfig,
-    "isolation": IsolationConfig,
-}
+_GROUP_AXES = tuple(axis for axis in AXES if axis.options is not None)
 """Axes whose values name options of a Hydra group."""
-
-_PAIRED_BY = ("budget", "rate_per_s", "cap", "sharing", "isolation", "seed")
-"""Runs that agree in these see the same requests under the same load: they form pairs."""
-
-_SPELLED = {
-    "headroom": "admission.headroom",
-    "cap": "admission.cap",
-    "rate_per_s": "arrivals.rate_per_s",
-    "sharing": "workload.sharing",
-}
-"""How the command line spells an axis that is not a group."""
 
 _OPEN_ENDED = ("bytes",)
 """Options that say nothing by themselves."""
@@ -78,7 +56,8 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
                 config=data,
                 cell_id=content_key(data),
                 pair_id=content_key(
-                    {axis: axes[axis] for axis in _PAIRED_BY}
+                    {axis.name: axes[axis.name] for axis in AXES if axis.pairs}
+                    | {"seed": axes["seed"]}
                     | {"workload": block.workload, "arrivals": block.arrivals}
                 ),
             )
@@ -98,56 +77,39 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
 # -- narrowing -----------------------------------------------------------------------------------
 
 
-def _choices(launch: Launch) -> dict[str, tuple[Any, ...]]:
-    """Axes that the command line pinned, and to what."""
-    chosen: dict[str, tuple[Any, ...] | None] = {
-        axis: (getattr(launch, axis).name,) if getattr(launch, axis) is not None else None
-        for axis in _GROUP_AXES
-    }
-    scalars = {
-        "headroom": launch.admission.headroom,
-        "cap": launch.admission.cap,
-        "rate_per_s": launch.arrivals.get("rate_per_s"),
-        "sharing": launch.workload.get("sharing"),
-        "trace": launch.trace,
-    }
-    chosen |= {axis: None if value is None else (value,) for axis, value in scalars.items()}
-    chosen["seeds"] = launch.seeds
-    return {axis: values for axis, values in chosen.items() if values is not None}
-
-
 def _narrow(launch: Launch) -> tuple[dict[str, Block], list[str]]:
     """Blocks after narrowing. A block that lacks a chosen value is left out while another block
     has it; where none has it, the value replaces the axis in all."""
-    campaign, notes = launch.serving, []
-    blocks = dict(campaign.blocks)
-    for axis, chosen in _choices(launch).items():
+    blocks, notes = dict(launch.serving.blocks), []
+    for axis in AXES:
+        chosen = axis.pinned(launch)
+        if chosen is None:
+            continue
         declared = sorted(
-            {value for block in blocks.values() for value in getattr(block, axis)},
+            {value for block in blocks.values() for value in block.values(axis)},
             key=lambda value: (value is not None, value),
         )
         if list(chosen) == declared:
             continue
-        known = set(chosen) <= set(declared)
-        if known:
+        if set(chosen) <= set(declared):
             blocks = {
                 name: block
                 for name, block in blocks.items()
-                if set(chosen) <= set(getattr(block, axis))
+                if set(chosen) <= set(block.values(axis))
             } or blocks
-            notes.append(f"{axis} narrowed to {_words(chosen)} (of {_words(declared)})")
+            notes.append(f"{axis.name} narrowed to {_words(chosen)} (of {_words(declared)})")
         else:
             notes.append(
-                f"{axis} set to {_words(chosen)}, which the campaign does not plan "
+                f"{axis.name} set to {_words(chosen)}, which the campaign does not plan "
                 f"(it has {_words(declared)})"
             )
         try:
             blocks = {
-                name: Block.parse(block.model_dump() | {axis: chosen})
+                name: Block.parse(block.model_dump() | {axis.name: chosen})
                 for name, block in blocks.items()
             }
         except ConfigError as error:
-            refused = str(error).replace(f"{axis}.0 ", f"{_SPELLED.get(axis, axis)} ")
+            refused = str(error).replace(f"{axis.name}.0 ", f"{axis.spelling or axis.name} ")
             raise ConfigError(refused) from None
     return blocks, notes
 
@@ -167,19 +129,18 @@ def _combinations(block: Block, *, rotate: bool) -> Iterator[dict[str, Any]]:
         rotate: begin every seed with another setting, so that a machine that becomes slower does
             not always slow the same one (Appendix E.11).
     """
-    inner = [axis for axis in AXES if axis != "seeds"]
-    values = [getattr(block, axis) for axis in inner]
-    combinations = deque(itertools.product(*values))
-    for seed in block.seeds:
+    inner = [axis for axis in AXES if axis is not SEEDS]
+    combinations = deque(itertools.product(*(block.values(axis) for axis in inner)))
+    for seed in block.values(SEEDS):
         for combination in list(combinations):
-            axes = dict(zip(inner, combination, strict=True))
-            yield {"organization": axes.pop("organization"), **axes, "seed": seed}
+            axes = dict(zip((axis.name for axis in inner), combination, strict=True))
+            yield {axis.name: axes[axis.name] for axis in ARM_AXES} | {"seed": seed}
         if rotate:
             combinations.rotate(-1)
 
 
 def _size(block: Block) -> int:
-    return math.prod(len(getattr(block, axis)) for axis in AXES)
+    return math.prod(len(block.values(axis)) for axis in AXES)
 
 
 # -- resolving -----------------------------------------------------------------------------------
@@ -188,10 +149,11 @@ def _size(block: Block) -> int:
 def _catalog(launch: Launch) -> dict[str, dict[str, Config]]:
     """Every option of the axes' groups, checked; a pinned group replaces its option."""
     catalog: dict[str, dict[str, Config]] = {}
-    for group, kind in _GROUP_AXES.items():
+    for axis in _GROUP_AXES:
+        group = axis.name
         catalog[group] = {
             name: parse_union(
-                kind,
+                axis.options,
                 scaled_option(launch.scale, group, read_option(group, name)),
                 path=f"{group}.{name}",
             )
@@ -212,33 +174,35 @@ def _resolve(
     *,
     engine: Literal["sim", "vllm"],
 ) -> RunConfig:
-    chosen: dict[str, Any] = {}
-    for group in _GROUP_AXES:
-        name = axes[group]
-        if name not in catalog[group]:
-            read_option(group, name)  # refuses with the options there are
-        chosen[group] = catalog[group][name]
-    workload = dict(_of_block(launch.workload, "workload", block.workload))
-    if "sharing" in workload:
-        workload["sharing"] = axes["sharing"]
-    arrivals = None
-    if axes["rate_per_s"] is not None:
-        law = _of_block(launch.arrivals, "arrivals", block.arrivals)
-        arrivals = parse_union(
-            ArrivalsConfig, law | {"rate_per_s": axes["rate_per_s"]}, path="arrivals"
-        )
+    laws = {
+        "workload": dict(_of_block(launch.workload, "workload", block.workload)),
+        "arrivals": dict(_of_block(launch.arrivals, "arrivals", block.arrivals)),
+        "admission": {},
+    }
+    chosen: dict[str, Any] = {"seed": axes["seed"]}
+    for axis in ARM_AXES:
+        value = axes[axis.name]
+        if axis.options is not None:
+            if value not in catalog[axis.name]:
+                read_option(axis.name, value)  # refuses with the options there are
+            chosen[axis.name] = catalog[axis.name][value]
+        elif len(axis.path) == 1:
+            chosen[axis.name] = value
+        else:
+            section, setting = axis.path
+            laws[section][setting] = value
+    if laws["workload"].get("kind") != "synthetic":
+        del laws["workload"]["sharing"]  # a trace has what it has
     chosen |= {
         "model": launch.model,
-        "admission": AdmissionConfig.parse(
-            {"headroom": axes["headroom"], "cap": axes["cap"]}, path="admission"
-        ),
-        "workload": parse_union(WorkloadConfig, workload, path="workload"),
-        "arrivals": arrivals,
+        "admission": AdmissionConfig.parse(laws["admission"], path="admission"),
+        "workload": parse_union(WorkloadConfig, laws["workload"], path="workload"),
+        "arrivals": None
+        if axes["rate_per_s"] is None
+        else parse_union(ArrivalsConfig, laws["arrivals"], path="arrivals"),
         "scheduler": _scheduler_of(launch, block, engine=engine),
         "device": _device_of(launch, engine=engine),
-        "trace": axes["trace"],
         "exact": _exact_of(launch, block),
-        "seed": axes["seed"],
     }
     if engine == "sim":
         return RunConfig(engine=engine, **chosen)

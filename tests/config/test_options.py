@@ -10,7 +10,7 @@ from hsexp.config.campaigns import ScaleConfig
 from hsexp.config.catalog import CONF, options, read_option
 from hsexp.config.device import DeviceConfig
 from hsexp.config.engine import EngineConfig
-from hsexp.config.launch import AdmissionChoice
+from hsexp.config.launch import AdmissionPins
 from hsexp.memory.config import BudgetConfig
 from hsexp.memory.geometry import ModelConfig
 from hsexp.memory.organizations import OrganizationConfig
@@ -22,7 +22,7 @@ from hsexp.workload.arrivals import ArrivalsConfig
 from hsexp.workload.isolation import IsolationConfig
 
 KINDS: dict[str, Any] = {
-    "admission": AdmissionChoice,
+    "admission": AdmissionPins,
     "arrivals": ArrivalsConfig,
     "budget": BudgetConfig,
     "device": DeviceConfig,
