@@ -17,19 +17,11 @@ from analysis.errors import AnalysisError, NoRunsError
 from analysis.ledgers import read_ledger
 from analysis.runs import Origin, spell
 from analysis.tables.table import Column, Table
+from hsexp.config.axes import ARM_AXES
 
 SIDES = ("measured", "simulated")
 
-AXES = (
-    "organization",
-    "budget",
-    "headroom",
-    "retention",
-    "isolation",
-    "rate_per_s",
-    "sharing",
-    "cap",
-)
+AXES = tuple(axis.name for axis in ARM_AXES)
 """What tells the arms of a serving campaign apart, beside the seed."""
 
 

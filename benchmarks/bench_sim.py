@@ -16,6 +16,7 @@ from typing import Any
 
 from rich.table import Table
 
+from hsexp.config.axes import AXES
 from hsexp.config.catalog import read_option
 from hsexp.console import make_console
 from hsexp.measure.metrics import summarize
@@ -24,7 +25,6 @@ from hsexp.sim.engine import simulate
 from hsexp.sim.scheduler import SimScheduler
 from hsexp.sim.steptime import StepClock
 from hsexp.workload import Workload, build
-from runners.sim import memory_of
 
 Clock = Callable[[], float]
 """Seconds since some moment."""
@@ -43,12 +43,13 @@ def run_config(organization: str, **changes: Any) -> RunConfig:
     arrivals = read_option("arrivals", "poisson") | {"rate_per_s": changes.pop("rate", 3.0)}
     workload["num_requests"] = changes.pop("num_requests", workload["num_requests"])
     config: dict[str, Any] = {
+        axis.name: read_option(axis.name, axis.neutral[0])
+        for axis in AXES
+        if axis.options is not None and axis.neutral is not None
+    } | {
         "model": read_option("model", "falcon_h1_7b"),
         "organization": read_option("organization", organization),
         "admission": {"headroom": 0.0, "cap": 63},
-        "retention": read_option("retention", "off"),
-        "pinning": read_option("pinning", "off"),
-        "isolation": read_option("isolation", "share"),
         "trace": False,
         "workload": workload,
         "arrivals": arrivals,
@@ -100,7 +101,7 @@ def best_of(repeats: int, act: Callable[[], Timing]) -> Timing:
 def time_scheduling(config: RunConfig, workload: Workload, clock: Clock) -> Timing:
     """The scheduler and the memory alone: without making the pools, and, as in timeit, without
     the garbage collector, which walks over every page now and then."""
-    memory = memory_of(config)
+    memory = config.memory()
     scheduler = CountingScheduler(
         workload.requests,
         memory,
@@ -127,7 +128,7 @@ def time_run(config: RunConfig, workload: Workload, clock: Clock) -> Timing:
     start = clock()
     record = simulate(
         workload,
-        memory_of(config),
+        config.memory(),
         scheduler=config.scheduler,
         device=config.device,
         cap=config.admission.cap,
@@ -222,7 +223,7 @@ def growth_with_pages(repeats: int, sizes: tuple[int, ...], clock: Clock) -> Tab
             table.add_row(
                 organization,
                 f"{num_pages:,}",
-                f"{sum(pool.spec.num_pages for pool in memory_of(config).pools):,}",
+                f"{sum(pool.spec.num_pages for pool in config.memory().pools):,}",
                 f"{timing.worked_steps:,}",
                 f"{timing.us_per_worked_step:.1f}",
                 f"{timing.us_per_worked_step / first.us_per_worked_step:.2f}",

@@ -21,10 +21,14 @@ from typing import Any
 
 from rich.table import Table
 
+from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
 from hsexp.console import make_console
 from hsexp.engine import alone
+from hsexp.engine.settings import EngineSettings
 from hsexp.memory.chunking import CanonicalChunking, Chunking
+from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.organizations import OrganizationConfig
 from runners.continuation.engine import Bench
 from runners.continuation.treatments import TREATMENTS
 
@@ -51,15 +55,13 @@ def settings(organization: str, dtype: str, *, exact: bool) -> dict[str, Any]:
     sizes = {"block_size": 16 if organization == "d0" else GRID, "checkpoint_grid": GRID}
     if organization == "s2":
         sizes["slot_bytes"] = 4096
-    return {
-        "model": MODEL | {"dtype_bytes": {"bfloat16": 2, "float32": 4}[dtype]},
-        "organization": layout | sizes,
-        "budget_bytes": 1 << 24,
-        "admission": {"headroom": 0.0, "cap": 8},
-        "retention": read_option("retention", "off"),
-        "pinning": read_option("pinning", "off"),
-        "exact": exact,
-    }
+    return EngineSettings.without_policies(
+        model=ModelConfig.parse(MODEL | {"dtype_bytes": {"bfloat16": 2, "float32": 4}[dtype]}),
+        organization=parse_union(OrganizationConfig, layout | sizes, path="organization"),
+        cap=8,
+        budget_bytes=1 << 24,
+        exact=exact,
+    ).model_dump(mode="json")
 
 
 def _stock_chunks(

@@ -18,10 +18,13 @@ from typing import Any
 
 from rich.table import Table
 
+from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
 from hsexp.console import make_console
 from hsexp.engine.mini import SPECIAL_TOKENS, VOCABULARY, seeded_checkpoint
 from hsexp.engine.settings import EngineSettings
+from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.organizations import OrganizationConfig
 from runners.continuation.engine import start_engine
 
 MAX_MODEL_LEN, TOKEN_BUDGET, OUTPUT_TOKENS = 4096, 2048, 48
@@ -38,16 +41,12 @@ def settings(organization: str, *, exact: bool) -> EngineSettings:
     layout = read_option("organization", organization)
     if organization == "s2":
         layout |= {"slot_bytes": 8192}  # a sixteenth of this model's page
-    return EngineSettings.parse(
-        {
-            "model": read_option("model", "falcon_h1_mini"),
-            "organization": layout,
-            "budget_bytes": 64 << 20,
-            "admission": {"headroom": 0.0, "cap": 8},
-            "retention": read_option("retention", "off"),
-            "pinning": read_option("pinning", "off"),
-            "exact": exact,
-        }
+    return EngineSettings.without_policies(
+        model=ModelConfig.parse(read_option("model", "falcon_h1_mini")),
+        organization=parse_union(OrganizationConfig, layout, path="organization"),
+        cap=8,
+        budget_bytes=64 << 20,
+        exact=exact,
     )
 
 

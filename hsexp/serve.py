@@ -1,5 +1,5 @@
 """python -m hsexp.serve organization=s2 model=MODEL [budget_gib=4] [admission.headroom=0.19]
-                      [retention=k2] [pinning=k1] [port=8000] [stage=plan] [vLLM's own options]
+                      [retention=k2] [port=8000] [stage=plan] [vLLM's own options]
 
 Starts vLLM's OpenAI-compatible server with one of the memory organizations.
 
@@ -11,7 +11,7 @@ Starts vLLM's OpenAI-compatible server with one of the memory organizations.
   stage=plan        prints the pools and the same command for `vllm serve`, and starts nothing
 
 Everything else goes to vLLM's server: max_model_len=8192 is --max-model-len 8192, and
-enforce_eager=true is --enforce-eager. What is left out stands in conf/serve.yaml.
+enforce_eager=true is --enforce-eager. Defaults are in conf/serve.yaml.
 """
 
 import importlib.util
@@ -30,18 +30,19 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from hsexp.config.axes import MEMORY_AXES
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF, options, read_option
 from hsexp.config.overrides import refuse_several_options
 from hsexp.console import make_console
-from hsexp.engine.settings import KEY, SCHEDULER, EngineSettings
+from hsexp.engine.settings import KEY, SCHEDULER, EngineSettings, ServingSettings
 from hsexp.engine.targets import PatchError
 from hsexp.memory.geometry import ModelConfig
 
 EXIT_REFUSED, EXIT_INTERRUPTED = 2, 130
 
-_GROUPS = ("organization", "retention", "pinning")
-_OURS = (*_GROUPS, "stage", "budget_bytes", "budget_gib", "admission", "max_leaves", "exact")
+_GROUPS = tuple(axis.name for axis in MEMORY_AXES)
+_OURS = ("stage", *(name for name in ServingSettings.model_fields if name != "model"))
 """First parts of the names that conf/serve.yaml has; others, but for `model`, are vLLM's."""
 
 

@@ -97,7 +97,7 @@ def import_result(result: Mapping[str, Any], ledger: Ledger, *, device: str) -> 
         cell=cell,
         status="ok",
         reason=None,
-        metrics=summarize(record),
+        metrics=summarize(record) | {"planned_rate_per_s": None},
         workload_digest=hashlib.sha256(lengths).hexdigest(),
         engine=EngineFacts(
             engine="vllm",

@@ -14,8 +14,8 @@ from hsexp.labs.branching import BranchingRow, beam_rows, fork_rows
 from hsexp.labs.cachelab import cachelab_rows
 from hsexp.labs.lines import LabError
 from hsexp.labs.speculation import pass_rows, scratch_rows
-from hsexp.memory.config import BudgetConfig
-from hsexp.memory.organizations import OrganizationConfig, create
+from hsexp.memory.config import BudgetConfig, MemoryConfig
+from hsexp.memory.organizations import OrganizationConfig
 
 MIB = 1024 * 1024
 COUNTED = "counted on the memory core, nothing is timed"
@@ -28,20 +28,13 @@ def print_branching(launch: Launch, campaign: BranchingCampaign, console: Consol
         ConfigError: an organization or budget does not exist, or is too small.
     """
     budget = _budget(launch, campaign.budget)
-    layouts = [
-        (create(config, launch.model), config)
-        for config in _organizations(launch, campaign.organizations)
-    ]
+    memories = _memories(launch, campaign.organizations)
     for title, count in (
         (f"Samples of one prompt, {campaign.output_tokens} tokens each", fork_rows),
         (f"Beam search for {campaign.beam_steps} tokens", beam_rows),
     ):
         with _refused_as_config():
-            rows = [
-                row
-                for organization, config in layouts
-                for row in count(campaign, organization, config, budget)
-            ]
+            rows = [row for memory in memories for row in count(campaign, memory, budget)]
         prompt = f"prompt of {campaign.prefix_tokens:,} tokens and a tail"
         _print_ways(f"{title}, {prompt}; {COUNTED}", rows, console)
 
@@ -53,14 +46,15 @@ def print_speculation(launch: Launch, campaign: SpeculationCampaign, console: Co
         ConfigError: an organization or budget does not exist, or is too small.
     """
     budget = _budget(launch, campaign.budget)
-    organizations = _organizations(launch, campaign.organizations)
-    first = organizations[0]
+    memories = _memories(launch, campaign.organizations)
+    first = memories[0]
+    name = first.organization.name
     table = _table(
-        f"Drafts of known acceptance, {campaign.passes} passes each in {first.name}; {COUNTED}",
+        f"Drafts of known acceptance, {campaign.passes} passes each in {name}; {COUNTED}",
         ["acceptance", "drafts", "expected tokens", "tokens of a pass", "computed tokens", "most"],
     )
     with _refused_as_config():
-        rows = pass_rows(campaign, create(first, launch.model), first, budget)
+        rows = pass_rows(campaign, first, budget)
     for row in rows:
         table.add_row(
             f"{row.acceptance:g}",
@@ -75,8 +69,8 @@ def print_speculation(launch: Launch, campaign: SpeculationCampaign, console: Co
         "What drafts take beside one running request, a layer",
         ["organization", "drafts", "scratch MiB", "a state a draft MiB", "a state in KV tokens"],
     )
-    for config in organizations:
-        for scratch in scratch_rows(campaign, create(config, launch.model)):
+    for memory in memories:
+        for scratch in scratch_rows(campaign, memory):
             table.add_row(
                 scratch.organization,
                 str(scratch.num_drafts),
@@ -138,12 +132,18 @@ def _refused_as_config() -> Iterator[None]:
         raise ConfigError(f"budget is too small: {error}") from None
 
 
-def _organizations(launch: Launch, names: Sequence[str]) -> list[OrganizationConfig]:
-    if launch.organization is not None:
-        return [launch.organization]
+def _memories(launch: Launch, names: Sequence[str]) -> list[MemoryConfig]:
+    organizations = (
+        [launch.organization]
+        if launch.organization is not None
+        else [
+            parse_union(OrganizationConfig, read_option("organization", name), path=name)
+            for name in names
+        ]
+    )
     return [
-        parse_union(OrganizationConfig, read_option("organization", name), path=name)
-        for name in names
+        MemoryConfig.without_policies(model=launch.model, organization=organization)
+        for organization in organizations
     ]
 
 

@@ -349,8 +349,6 @@ def _tell_registration(ledger: Ledger, campaign: str, console: Console) -> None:
 
 def _check_runs(plan: Plan) -> None:
     """What only shows when a run is set up is refused here, before any work starts."""
-    from runners.sim import memory_of
-
     seen: set[tuple[str, str]] = set()
     for cell in plan.cells:
         shape = (cell.axes["organization"], cell.axes["budget"])
@@ -359,7 +357,7 @@ def _check_runs(plan: Plan) -> None:
         seen.add(shape)
         config = parse_run(cell.config)
         try:
-            memory_of(config)
+            config.memory()
         except ValueError as error:
             raise ConfigError(f"organization {shape[0]} under budget {shape[1]}: {error}") from None
     config = parse_run(plan.cells[0].config)

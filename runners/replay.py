@@ -31,7 +31,7 @@ from hsexp.plan.run import RunConfig, VllmRunConfig
 from hsexp.sim.scheduler import SimScheduler
 from hsexp.sim.steptime import NS_PER_S, to_ns
 from hsexp.workload import Request
-from runners.sim import memory_of, workload_of
+from runners.sim import workload_of
 
 _STEP = ["decode_tokens", "prefill_tokens", "running", "waiting"]
 
@@ -136,7 +136,7 @@ def _simulate(
     """The run, and whether it came to its end within the record."""
     run = SimScheduler(
         [replace(each, arrival_s=seen_ns[each.request_id] / NS_PER_S) for each in requests],
-        memory_of(config),
+        config.memory(),
         config.scheduler.model_copy(update={"fast_forward": False}),
         _RecordedClock(starts),
         cap=config.admission.cap,

@@ -4,8 +4,6 @@ from functools import lru_cache
 
 from hsexp.ledger import EngineFacts
 from hsexp.measure.metrics import summarize
-from hsexp.memory import HybridMemory, Observer, Policies, build_memory
-from hsexp.memory.organizations import create
 from hsexp.plan.cells import Cell
 from hsexp.plan.run import RunConfig
 from hsexp.sim.engine import simulate
@@ -27,7 +25,7 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
     trace = DepthTrace() if config.trace else None
     record = simulate(
         workload,
-        memory_of(config, trace),
+        config.memory(trace),
         scheduler=config.scheduler,
         device=config.device,
         cap=config.admission.cap,
@@ -51,15 +49,6 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
         ),
         workload_digest=digest,
     )
-
-
-def memory_of(config: RunConfig, observer: Observer | None = None) -> HybridMemory:
-    """A fresh memory as the cell asks for it."""
-    organization = create(config.organization, config.model)
-    policies = Policies(
-        admission=config.admission, retention=config.retention, pinning=config.pinning
-    )
-    return build_memory(organization, config.organization, config.budget.bytes, policies, observer)
 
 
 def workload_of(config: RunConfig) -> tuple[Workload, str]:

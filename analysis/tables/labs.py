@@ -17,9 +17,9 @@ from hsexp.config.catalog import read_option
 from hsexp.labs.branching import BranchingRow, beam_rows, fork_rows
 from hsexp.labs.cachelab import cachelab_rows
 from hsexp.labs.speculation import pass_rows, scratch_rows
-from hsexp.memory.config import BudgetConfig
+from hsexp.memory.config import BudgetConfig, MemoryConfig
 from hsexp.memory.geometry import ModelConfig
-from hsexp.memory.organizations import Organization, OrganizationConfig, create
+from hsexp.memory.organizations import OrganizationConfig
 
 COUNTED = Origin(data_kind="counted on the memory core, nothing is timed")
 MODEL = "falcon_h1_7b"
@@ -57,8 +57,8 @@ def speculation_passes() -> Table:
     config = _config(campaign.organizations[0])
     return _table(
         "speculation-passes",
-        f"Drafts of known acceptance in {config.name}",
-        pass_rows(campaign, _organization(config), config, _bytes(campaign.budget)),
+        f"Drafts of known acceptance in {config.organization.name}",
+        pass_rows(campaign, config, _bytes(campaign.budget)),
         (
             Column(heading="acceptance", templates=("{acceptance:g}",)),
             Column(heading="drafts", templates=("{num_drafts:d}",)),
@@ -77,11 +77,7 @@ def speculation_scratch() -> Table:
     return _table(
         "speculation-scratch",
         f"What drafts take beside one request of {MODEL}, a layer",
-        (
-            row
-            for name in campaign.organizations
-            for row in scratch_rows(campaign, _organization(_config(name)))
-        ),
+        (row for name in campaign.organizations for row in scratch_rows(campaign, _config(name))),
         (
             Column(heading="org.", templates=("{organization}",)),
             Column(heading="drafts", templates=("{num_drafts:d}",)),
@@ -110,7 +106,7 @@ def cachelab() -> Table:
     )
 
 
-_Count = Callable[[BranchingCampaign, Organization, OrganizationConfig, int], list[BranchingRow]]
+_Count = Callable[[BranchingCampaign, MemoryConfig, int], list[BranchingRow]]
 
 
 def _ways(name: str, title: str, count: _Count) -> Table:
@@ -118,7 +114,7 @@ def _ways(name: str, title: str, count: _Count) -> Table:
     rows = [
         row
         for config in map(_config, campaign.organizations)
-        for row in count(campaign, _organization(config), config, _bytes(campaign.budget))
+        for row in count(campaign, config, _bytes(campaign.budget))
     ]
     return _table(name, f"{title} of {campaign.prefix_tokens:,} tokens and a tail", rows, _WAYS)
 
@@ -133,12 +129,11 @@ def _campaign(name: str) -> dict[str, Any]:
     return data
 
 
-def _config(name: str) -> Any:
-    return parse_union(OrganizationConfig, read_option("organization", name), path=name)
-
-
-def _organization(config: OrganizationConfig) -> Organization:
-    return create(config, ModelConfig.parse(read_option("model", MODEL)))
+def _config(name: str) -> MemoryConfig:
+    return MemoryConfig.without_policies(
+        model=ModelConfig.parse(read_option("model", MODEL)),
+        organization=parse_union(OrganizationConfig, read_option("organization", name), path=name),
+    )
 
 
 def _bytes(name: str) -> int:

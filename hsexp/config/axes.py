@@ -13,7 +13,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, create_model
 
 from hsexp.config.base import Config
 from hsexp.config.fields import Fraction, Name, OpenFraction, Seed
-from hsexp.memory.config import BudgetConfig
+from hsexp.memory.config import BudgetConfig, MemoryConfig
 from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.retention import RetentionConfig
@@ -132,6 +132,12 @@ ARM_AXES = (
     *(axis for axis in AXES if axis.name not in ("organization", "seeds")),
 )
 """What tells the arms of a campaign apart, in the order of a cell's axes: organization first."""
+
+
+MEMORY_AXES = tuple(
+    axis for axis in AXES if axis.options is not None and axis.name in MemoryConfig.model_fields
+)
+"""Axes that choose a part of the memory by its name; a server has the same choices."""
 
 
 def axis_fields(

@@ -81,10 +81,7 @@ class EngineReport(Config):
     def labels(self) -> dict[str, str]:
         """Flat, as text: what `hsexp:engine_info` carries."""
         settings, worker = self.settings, self.worker
-        values: dict[str, Any] = {
-            "organization": settings.organization.name,
-            "kind": settings.organization.kind,
-            "model": settings.model.name,
+        values: dict[str, Any] = settings.labels | {
             "num_layers": settings.model.num_attention_layers,
             "budget_bytes": settings.budget_bytes,
             "block_size": self.block_size,
@@ -92,14 +89,8 @@ class EngineReport(Config):
             "pools": _joined(self.pools, "num_pages"),
             "page_bytes": _joined(self.pools, "page_bytes"),
             "headroom_pages": _joined(self.pools, "headroom_pages"),
-            "headroom": settings.admission.headroom,
             "cap": self.max_running,
-            "retention": settings.retention.name,
-            "retention_requesters": settings.retention.requesters,
-            "pinning": settings.pinning.name,
-            "pinning_requesters": settings.pinning.requesters,
             "max_leaves": settings.max_leaves,
-            "exact": settings.exact,
             "max_model_len": self.max_model_len,
             "max_num_batched_tokens": self.max_num_batched_tokens,
             "async_scheduling": self.async_scheduling,

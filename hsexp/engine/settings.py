@@ -11,16 +11,14 @@ from typing import Annotated, Any, Self
 import yaml
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
+from hsexp.config.axes import MEMORY_AXES, Axis, axis_fields
 from hsexp.config.base import Config, ConfigError, parse_union
 from hsexp.config.catalog import CONF, read_option
 from hsexp.config.fields import OpenFraction
-from hsexp.memory import HybridMemory, Observer, Policies, build_memory
-from hsexp.memory.chunking import Chunking, chunking
+from hsexp.memory import HybridMemory, MemoryConfig, Observer, build_memory
 from hsexp.memory.geometry import ModelConfig
-from hsexp.memory.organizations import Organization, OrganizationConfig, PoolPlan, create
+from hsexp.memory.organizations import Organization, OrganizationConfig, PoolPlan
 from hsexp.memory.policies.admission import AdmissionConfig
-from hsexp.memory.policies.pinning import PinningConfig
-from hsexp.memory.policies.retention import RetentionConfig
 
 KEY = "hsexp"
 """Name of our part of vLLM's additional configuration."""
@@ -33,25 +31,15 @@ _NOT_SHAPE = {"name", "checkpoint", "max_model_tokens", "d0_attention_fraction"}
 """What may differ between a model as it is named in `conf/model` and as it is served."""
 
 
-class EngineSettings(Config):
-    """One engine's organization, budget and policies."""
+class EngineSettings(MemoryConfig):
+    """One engine's memory, and how much of it there is."""
 
-    model: ModelConfig
-    """Shape of one layer; checked against the served model."""
-    organization: OrganizationConfig
     budget_bytes: PositiveInt | None
     """Nominal bytes of state of one attention layer with its recurrent layers; None until the
     engine core knows what vLLM has left for state."""
-    admission: AdmissionConfig
-    retention: RetentionConfig
-    pinning: PinningConfig
     max_leaves: NonNegativeInt = 0
     """Most states off the checkpoint grid that are kept for requests which go on from exactly
-    there: samples of one prompt, beams. 0 keeps none, and nothing is forked; so it is where
-    `exact`."""
-    exact: bool = False
-    """Continue with the bits of an isolated recomputation whatever else runs: canonical chunks,
-    and every request goes through the model alone (docs/continuation.md)."""
+    there: samples of one prompt, beams. 0 disables forking; `exact` implies 0."""
 
     @classmethod
     def of(cls, additional_config: Any) -> Self:
@@ -71,7 +59,7 @@ class EngineSettings(Config):
     @property
     def layout(self) -> Organization:
         try:
-            return create(self.organization, self.model)
+            return super().layout
         except ConfigError:
             raise
         except ValueError as error:
@@ -102,26 +90,12 @@ class EngineSettings(Config):
             ) from None
         return settings
 
-    @property
-    def chunking(self) -> Chunking:
-        layout = self.layout
-        return chunking(
-            block_size=layout.block_size,
-            checkpoint_grid=layout.checkpoint_grid,
-            exact=self.exact,
-        )
-
     def memory(self, observer: Observer | None = None) -> HybridMemory:
         """A fresh memory with empty pools."""
-        policies = Policies(
-            admission=self.admission, retention=self.retention, pinning=self.pinning
-        )
         return build_memory(
-            self.layout,
-            self.organization,
+            self,
             self._budget,
-            policies,
-            observer,
+            observer=observer,
             # A fork ends the chunk of the prompt where an isolated recomputation would not.
             max_leaves=0 if self.exact else self.max_leaves,
         )
@@ -142,22 +116,27 @@ class ServingAdmission(Config):
     """Most running requests; None takes vLLM's max_num_seqs."""
 
 
-class ServingSettings(Config):
-    """What a user of `vllm serve` writes; what is left out stands in `conf/serve.yaml`."""
+_Choices: Any = axis_fields(
+    "_Choices",
+    MEMORY_AXES,
+    type_of=lambda axis: str | dict[str, Any],
+    default=lambda axis: ...,
+)
 
-    organization: str | dict[str, Any]
-    """An option of `conf/organization`, or a whole organization."""
+
+class ServingSettings(_Choices, Config):  # type: ignore[misc]  # made from the list of axes
+    """What a user of `vllm serve` writes; defaults are in `conf/serve.yaml`.
+
+    An organization or a policy is an option of its group in `conf/`, or a mapping of its values.
+    """
+
     model: ModelConfig | None = None
-    """The shape that the model must have; None takes the model's own."""
+    """The shape that the model must have; None accepts the model's own."""
     budget_bytes: PositiveInt | None
     """Bytes of state of one attention layer with its recurrent layers, as a campaign's budget."""
     budget_gib: Annotated[PositiveFloat | None, Field(allow_inf_nan=False)]
     """GiB of state in all layers of one device. Neither: what vLLM has available."""
     admission: ServingAdmission
-    retention: str | dict[str, Any]
-    """An option of `conf/retention`, or its values."""
-    pinning: str | dict[str, Any]
-    """An option of `conf/pinning`, or its values."""
     max_leaves: NonNegativeInt
     """States kept for requests that go on from exactly there; 0 forks nothing."""
     exact: bool
@@ -190,10 +169,19 @@ class ServingSettings(Config):
         Raises:
             ConfigError: the option does not exist, or a value is refused.
         """
-        chosen: OrganizationConfig = parse_union(
-            OrganizationConfig, _option("organization", self.organization), path="organization"
-        )
-        return chosen
+        (axis,) = (axis for axis in MEMORY_AXES if axis.name == "organization")
+        organization: OrganizationConfig = self.resolve_choice(axis)
+        return organization
+
+    def resolve_choice(self, axis: Axis) -> Any:
+        """The whole organization or policy.
+
+        Raises:
+            ConfigError: the option does not exist, or a value is refused.
+        """
+        choice = getattr(self, axis.name)
+        values = read_option(axis.name, choice) if isinstance(choice, str) else choice
+        return parse_union(axis.options, values, path=axis.name)
 
     def resolve(self, model: ModelConfig, *, cap: int) -> EngineSettings:
         """The engine's settings.
@@ -209,11 +197,9 @@ class ServingSettings(Config):
             raise ConfigError(f"admission.cap {self.admission.cap} contradicts max_num_seqs {cap}")
         settings = EngineSettings(
             model=self._agreed(model),
-            organization=self.resolve_organization(),
             budget_bytes=self.budget_bytes,
             admission=AdmissionConfig(headroom=self.admission.headroom, cap=cap),
-            retention=RetentionConfig.parse(_option("retention", self.retention), path="retention"),
-            pinning=PinningConfig.parse(_option("pinning", self.pinning), path="pinning"),
+            **{axis.name: self.resolve_choice(axis) for axis in MEMORY_AXES},
             max_leaves=self.max_leaves,
             exact=self.exact,
         )
@@ -243,17 +229,7 @@ class ServingSettings(Config):
 def serving_defaults() -> dict[str, Any]:
     """What `conf/serve.yaml` says where a user says nothing."""
     root: dict[str, Any] = yaml.safe_load((CONF / "serve.yaml").read_text(encoding="utf-8"))
-    groups = {
-        group: option
-        for entry in root["defaults"]
-        if isinstance(entry, dict)
-        for group, option in entry.items()
-        if option is not None and not group.startswith("override ")
-    }
-    names = ("budget_bytes", "budget_gib", "admission", "max_leaves", "exact")
-    own = {name: root[name] for name in names}
-    return own | groups
-
-
-def _option(group: str, choice: str | dict[str, Any]) -> dict[str, Any]:
-    return read_option(group, choice) if isinstance(choice, str) else choice
+    own = {name: root[name] for name in ServingSettings.model_fields if name in root}
+    options = [entry for entry in root["defaults"] if isinstance(entry, dict)]
+    chosen = {group: name for entry in options for group, name in entry.items()}
+    return own | {axis.name: chosen[axis.name] for axis in MEMORY_AXES if chosen[axis.name]}

@@ -17,7 +17,8 @@ import numpy as np
 from hsexp.config.campaigns import BranchingCampaign
 from hsexp.labs.lines import Lab, Line
 from hsexp.memory.beams import Beam, Beams
-from hsexp.memory.organizations import Organization, OrganizationConfig
+from hsexp.memory.config import MemoryConfig
+from hsexp.memory.organizations import Organization
 from hsexp.memory.sequence import SequenceMemory
 
 Way = Literal["share", "leaf", "copy", "recompute"]
@@ -52,8 +53,7 @@ class BranchingRow:
 
 def fork_rows(
     campaign: BranchingCampaign,
-    organization: Organization,
-    config: OrganizationConfig,
+    config: MemoryConfig,
     nominal_bytes: int,
 ) -> list[BranchingRow]:
     """Parallel samples of one prompt: every tail and number of branches, each way.
@@ -62,12 +62,13 @@ def fork_rows(
         LabError: the budget is too small.
     """
     rows: list[BranchingRow] = []
+    organization = config.layout
     for tail in campaign.tail_tokens:
         prompt = list(range(campaign.prefix_tokens + tail))
         for num_branches in campaign.branches:
             labs: dict[Way, Lab] = {}
             for way in _SAMPLES:
-                lab = labs[way] = Lab(organization, config, nominal_bytes)
+                lab = labs[way] = Lab(config, nominal_bytes)
                 _sample(lab, way, prompt, num_branches, campaign.output_tokens)
             block, grid = organization.block_size, organization.checkpoint_grid
             heirs = num_branches - 1
@@ -85,8 +86,7 @@ def fork_rows(
 
 def beam_rows(
     campaign: BranchingCampaign,
-    organization: Organization,
-    config: OrganizationConfig,
+    config: MemoryConfig,
     nominal_bytes: int,
 ) -> list[BranchingRow]:
     """Beam search over one prompt: every width, each way, the same beams chosen.
@@ -97,13 +97,14 @@ def beam_rows(
     tail = campaign.beam_tail_tokens
     prompt = list(range(campaign.prefix_tokens + tail))
     rows: list[BranchingRow] = []
+    organization = config.layout
     for width in campaign.beam_widths:
         choices = draw_parents(width, campaign.beam_steps, campaign.seed)
         labs: dict[Way, Lab] = {}
         for way in _SEARCHES:
             # Leaves of the last step, and those of this one.
             max_leaves = 2 * width if way == "leaf" else 0
-            lab = labs[way] = Lab(organization, config, nominal_bytes, max_leaves=max_leaves)
+            lab = labs[way] = Lab(config, nominal_bytes, max_leaves=max_leaves)
             if way in ("share", "copy"):
                 _search_by_forks(lab, prompt, choices, by_copying=way == "copy")
             else:

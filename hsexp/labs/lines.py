@@ -12,23 +12,12 @@ from hsexp.memory import (
     Copy,
     Hit,
     HybridMemory,
-    Policies,
+    MemoryConfig,
     PrefixKeys,
     SequenceMemory,
     build_memory,
     exact_prefix,
 )
-from hsexp.memory.organizations import Organization, OrganizationConfig
-from hsexp.memory.policies.admission import AdmissionConfig
-from hsexp.memory.policies.pinning import PinningConfig
-from hsexp.memory.policies.retention import RetentionConfig
-
-UNLIMITED = Policies(
-    admission=AdmissionConfig(headroom=0.0, cap=1),
-    retention=RetentionConfig(name="off", requesters=None),
-    pinning=PinningConfig(name="off", requesters=None, protected_fraction=0.0),
-)
-"""No reserve and no policy: a lab asks for the pages themselves. The cap is a scheduler's."""
 
 
 class LabError(RuntimeError):
@@ -82,22 +71,16 @@ class Lab:
 
     def __init__(
         self,
-        organization: Organization,
-        config: OrganizationConfig,
+        config: MemoryConfig,
         nominal_bytes: int,
         *,
         max_leaves: int = 0,
         max_drafts: int = 0,
     ) -> None:
         self.memory: HybridMemory = build_memory(
-            organization,
-            config,
-            nominal_bytes,
-            UNLIMITED,
-            max_leaves=max_leaves,
-            max_drafts=max_drafts,
+            config, nominal_bytes, max_leaves=max_leaves, max_drafts=max_drafts
         )
-        self.organization = organization
+        self.organization = config.layout
         self.num_lines = 0
         self.computed_tokens = 0
         """Tokens that were computed, those computed again included."""

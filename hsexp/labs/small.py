@@ -3,8 +3,9 @@
 from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
 from hsexp.labs.lines import Lab
+from hsexp.memory.config import MemoryConfig
 from hsexp.memory.geometry import ModelConfig
-from hsexp.memory.organizations import OrganizationConfig, create
+from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.organizations.d0 import D0Config
 
 BLOCK_TOKENS = 4
@@ -25,6 +26,7 @@ def small_lab() -> Lab:
             "attention_fraction": 0.5,
         }
     )
-    organization = create(config, ModelConfig.parse(read_option("model", _MODEL)))
-    state_bytes = organization.geometry.composites * organization.geometry.composite_bytes
-    return Lab(organization, config, 2 * _NUM_STATES * state_bytes)
+    model = ModelConfig.parse(read_option("model", _MODEL))
+    memory = MemoryConfig.without_policies(model=model, organization=config)
+    geometry = memory.layout.geometry
+    return Lab(memory, 2 * _NUM_STATES * geometry.composites * geometry.composite_bytes)

@@ -11,7 +11,8 @@ import numpy as np
 
 from hsexp.config.campaigns import SpeculationCampaign
 from hsexp.labs.lines import Lab, LabError
-from hsexp.memory.organizations import Organization, OrganizationConfig, StateMix
+from hsexp.memory.config import MemoryConfig
+from hsexp.memory.organizations import StateMix
 from hsexp.speculation import DilutedDrafter, SpeculativeDecoder, expected_tokens
 from hsexp.speculation.sampling import Probabilities
 
@@ -64,8 +65,7 @@ class SeededChain:
 
 def pass_rows(
     campaign: SpeculationCampaign,
-    organization: Organization,
-    config: OrganizationConfig,
+    config: MemoryConfig,
     nominal_bytes: int,
 ) -> list[PassRow]:
     """Passes of every acceptance and number of drafts, over the memory of one organization.
@@ -76,7 +76,7 @@ def pass_rows(
     return [
         _passes(
             campaign,
-            Lab(organization, config, nominal_bytes, max_drafts=num_drafts),
+            Lab(config, nominal_bytes, max_drafts=num_drafts),
             acceptance,
             num_drafts,
         )
@@ -85,8 +85,9 @@ def pass_rows(
     ]
 
 
-def scratch_rows(campaign: SpeculationCampaign, organization: Organization) -> list[ScratchRow]:
+def scratch_rows(campaign: SpeculationCampaign, config: MemoryConfig) -> list[ScratchRow]:
     """Bytes of the two ways to take drafts back."""
+    organization = config.layout
     geometry = organization.geometry
     state_bytes = geometry.composites * geometry.composite_bytes
 

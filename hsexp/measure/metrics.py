@@ -64,6 +64,7 @@ def summarize(record: RunRecord) -> dict[str, Metric]:
         "stranded_fraction": stranded_fraction(record.counters),
         "slab_occupancy": slab_occupancy(record.counters),
         **depth_metrics(requests),
+        **load_rates(requests),
         **measured_metrics(record, output_tokens),
     }
     return _with_counters(metrics, record.counters)
@@ -379,15 +380,33 @@ def central_metrics(record: RunRecord) -> dict[str, Metric]:
     return metrics
 
 
+# -- offered load --------------------------------------------------------------------------------
+
+
+def load_rates(requests: pd.DataFrame) -> dict[str, Metric]:
+    """Requests per second of the load that was sent: by its plan, and as it went out.
+
+    Both are the gaps between first and last request over their time, so that they are equal for a
+    load that is sent as planned, as a simulated one always is. Arrivals in bursts carry more than
+    the rate that was asked for, see `BurstArrivals`. Refused requests are not sent.
+    """
+    sent = "sent_s" if "sent_s" in requests else "arrival_s"
+    went = requests[((requests["status"] != "refused") & requests[sent].notna()).to_numpy()]
+    return {
+        "planned_rate_per_s": _mean_rate(_floats(went, "arrival_s")),
+        "realised_rate_per_s": _mean_rate(_floats(went, sent)),
+    }
+
+
+def _mean_rate(times_s: Floats) -> float | None:
+    return rate_per_s(times_s.size - 1, float(np.ptp(times_s))) if times_s.size else None
+
+
 # -- what only a measured run has ----------------------------------------------------------------
 
 
 def measured_metrics(record: RunRecord, output_tokens: int) -> dict[str, Metric]:
-    """The ledger's timebase (Appendix G.3), and how punctual the load was; empty if simulated.
-
-    The realised rate and the planned one are the gaps between first and last request over their
-    time, so that they are equal for a load that is sent as planned.
-    """
+    """The ledger's timebase (Appendix G.3), and how punctual the load was; empty if simulated."""
     if record.episode_s is None:
         return {}
     requests = record.requests
@@ -400,16 +419,10 @@ def measured_metrics(record: RunRecord, output_tokens: int) -> dict[str, Metric]
     was_sent = requests[requests["sent_s"].notna().to_numpy()]
     planned, sent = _floats(was_sent, "arrival_s"), _floats(was_sent, "sent_s")
     return metrics | {
-        "planned_rate_per_s": _mean_rate(planned),
-        "realised_rate_per_s": _mean_rate(sent),
         **_distribution("send_delay", sent - planned),
         "send_delay_max_s": float((sent - planned).max()) if sent.size else None,
         "num_retries": _total(requests, "num_retries"),
     }
-
-
-def _mean_rate(times_s: Floats) -> float | None:
-    return rate_per_s(times_s.size - 1, float(np.ptp(times_s))) if times_s.size else None
 
 
 # -- statistics of one run -----------------------------------------------------------------------

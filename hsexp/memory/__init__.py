@@ -1,7 +1,8 @@
 """Memory of hybrid models: the same code under the simulator and inside vLLM."""
 
 from hsexp.memory.branching import exact_prefix
-from hsexp.memory.build import Policies, build_memory
+from hsexp.memory.build import build_memory
+from hsexp.memory.config import MemoryConfig
 from hsexp.memory.copies import Copy
 from hsexp.memory.hybrid import HybridMemory, MemoryCounters
 from hsexp.memory.observer import Observer
@@ -13,11 +14,11 @@ __all__ = [
     "Depths",
     "Hit",
     "HybridMemory",
+    "MemoryConfig",
     "MemoryCounters",
     "MemoryFault",
     "Observer",
     "PagePool",
-    "Policies",
     "PoolSpec",
     "PrefixKeys",
     "Refusal",

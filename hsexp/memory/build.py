@@ -1,63 +1,51 @@
-"""Assembles a memory from an organization, a budget and the policies."""
-
-from dataclasses import dataclass
+"""Assembles a memory from its settings and a budget."""
 
 from hsexp.memory.admission import HeadroomAdmission, floor_of
+from hsexp.memory.config import MemoryConfig
 from hsexp.memory.hybrid import HybridMemory
 from hsexp.memory.lifetime import ReleaseSuperseded, RetainDemanded
 from hsexp.memory.observer import Observer
-from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.organizations.base import Organization
 from hsexp.memory.pinning import NoPinning, PinDemanded
-from hsexp.memory.policies.admission import AdmissionConfig
-from hsexp.memory.policies.pinning import PinningConfig
-from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.pool import PagePool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Policies:
-    """What a campaign varies beside the organization."""
-
-    admission: AdmissionConfig
-    retention: RetentionConfig
-    pinning: PinningConfig
-
-
 def build_memory(
-    organization: Organization,
-    config: OrganizationConfig,
+    config: MemoryConfig,
     nominal_bytes: int,
-    policies: Policies,
-    observer: Observer | None = None,
     *,
+    layout: Organization | None = None,
+    observer: Observer | None = None,
     max_leaves: int = 0,
     max_drafts: int = 0,
 ) -> HybridMemory:
     """A fresh memory with empty pools.
 
     Args:
+        nominal_bytes: budget for the state of one attention layer with its recurrent layers.
+        layout: the organization where it is not sized for the model of `config`.
         max_leaves: restart points off the checkpoint grid that are kept at most.
         max_drafts: draft tokens of a speculative pass.
 
     Raises:
-        ValueError: the budget is too small for the organization's pools.
+        ValueError: the budget is too small for the organization's pools, or the organization
+            cannot carry the model.
     """
-    plan = organization.plan(nominal_bytes)
-    pools = tuple(PagePool(spec) for spec in plan.pools)
+    organization = config.layout if layout is None else layout
+    pools = tuple(PagePool(spec) for spec in organization.plan(nominal_bytes).pools)
     states = organization.build_states(pools)
-    retention, pinning = policies.retention, policies.pinning
+    retention, pinning = config.retention, config.pinning
     return HybridMemory(
         attention_pool=pools[0],
         states=states,
         block_size=organization.block_size,
         checkpoint_grid=organization.checkpoint_grid,
-        num_admission_states=config.num_admission_states,
-        order=config.release_order,
+        num_admission_states=config.organization.num_admission_states,
+        order=config.organization.release_order,
         admission=HeadroomAdmission(
             pools,
-            headroom=policies.admission.headroom,
-            reserve_fraction=config.reserve_fraction,
+            headroom=config.admission.headroom,
+            reserve_fraction=config.organization.reserve_fraction,
         ),
         lifetime=ReleaseSuperseded()
         if retention.requesters is None

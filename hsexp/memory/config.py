@@ -1,9 +1,17 @@
-"""Settings of a memory: how many bytes it has."""
+"""Settings of a memory: the model, its organization and the policies, for every engine alike."""
 
-from pydantic import PositiveInt
+from typing import Annotated, Any, Self
+
+from pydantic import Field, PositiveInt
 
 from hsexp.config.base import Config
 from hsexp.config.fields import Name
+from hsexp.memory.chunking import Chunking, chunking
+from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.organizations import Organization, OrganizationConfig, create
+from hsexp.memory.policies.admission import AdmissionConfig
+from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.retention import RetentionConfig
 
 
 class BudgetConfig(Config):
@@ -11,3 +19,82 @@ class BudgetConfig(Config):
 
     name: Name
     bytes: PositiveInt
+
+
+class MemoryConfig(Config):
+    """What one memory is, but for its bytes.
+
+    The configuration of a run and the settings of an engine inherit from it, and
+    `hsexp.memory.build_memory` takes it: a policy that is a field here is known to all of them.
+    """
+
+    model: ModelConfig
+    organization: OrganizationConfig
+    admission: AdmissionConfig
+    retention: RetentionConfig
+    pinning: PinningConfig
+    exact: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
+    """Continue with the bits of an isolated recomputation, whatever else runs: canonical chunks,
+    and on real vLLM every request alone in the model (docs/continuation.md). Left out of the names
+    of cells that do not ask for it."""
+
+    @classmethod
+    def without_policies(
+        cls, *, model: ModelConfig, organization: OrganizationConfig, cap: int = 1, **others: Any
+    ) -> Self:
+        """No headroom, no retention, no pinning: the pages themselves.
+
+        Args:
+            cap: most running requests, which only a scheduler reads.
+            others: fields of a subclass.
+        """
+        return cls(
+            model=model,
+            organization=organization,
+            admission=AdmissionConfig(headroom=0.0, cap=cap),
+            retention=RetentionConfig(name="off", requesters=None),
+            pinning=PinningConfig(name="off", requesters=None, protected_fraction=0.0),
+            **others,
+        )
+
+    @property
+    def memory_settings(self) -> dict[str, Any]:
+        """The fields of this class alone, whatever a subclass adds."""
+        return {name: getattr(self, name) for name in MemoryConfig.model_fields}
+
+    @property
+    def layout(self) -> Organization:
+        """The organization, sized for the model.
+
+        Raises:
+            ValueError: the sizes do not fit together, or D0 has no split for the model.
+        """
+        return create(self.organization, self.model)
+
+    @property
+    def chunking(self) -> Chunking:
+        layout = self.layout
+        return chunking(
+            block_size=layout.block_size,
+            checkpoint_grid=layout.checkpoint_grid,
+            exact=self.exact,
+        )
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """Every setting that campaigns vary, flat: `headroom`, `pinning`, `pinning_requesters`."""
+        labels: dict[str, Any] = {
+            "organization": self.organization.name,
+            "kind": self.organization.kind,
+            "model": self.model.name,
+            "exact": self.exact,
+        }
+        for field in MemoryConfig.model_fields:
+            if field in ("model", "organization", "exact"):
+                continue
+            for name, value in getattr(self, field):
+                if name == "name":
+                    labels[field] = value
+                else:
+                    labels[name if field == "admission" else f"{field}_{name}"] = value
+        return labels

@@ -5,30 +5,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from hsexp.config.base import Config
 from hsexp.config.device import DeviceConfig, HardwareConfig
 from hsexp.config.fields import Seed
+from hsexp.memory import HybridMemory, MemoryConfig, Observer, build_memory
 from hsexp.memory.config import BudgetConfig
-from hsexp.memory.geometry import ModelConfig
-from hsexp.memory.organizations import OrganizationConfig
-from hsexp.memory.policies.admission import AdmissionConfig
-from hsexp.memory.policies.pinning import PinningConfig
-from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.sim.config import SchedulerConfig
 from hsexp.workload import WorkloadConfig
 from hsexp.workload.arrivals import ArrivalsConfig
 from hsexp.workload.isolation import IsolationConfig
 
 
-class RunConfig(Config):
+class RunConfig(MemoryConfig):
     """Everything that decides the outcome of one run."""
 
-    model: ModelConfig
-    organization: OrganizationConfig
     budget: BudgetConfig
-    admission: AdmissionConfig
-    retention: RetentionConfig
-    pinning: PinningConfig
     isolation: IsolationConfig
     trace: bool
     """Record state depths of every request (never changes what happens)."""
@@ -38,9 +28,15 @@ class RunConfig(Config):
     scheduler: SchedulerConfig
     device: DeviceConfig
     engine: Literal["sim", "vllm"]
-    exact: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
-    """Canonical chunks; left out of the names of cells that have none."""
     seed: Seed
+
+    def memory(self, observer: Observer | None = None) -> HybridMemory:
+        """A fresh memory as the run asks for it.
+
+        Raises:
+            ValueError: the budget is too small, or the organization cannot carry the model.
+        """
+        return build_memory(self, self.budget.bytes, observer=observer)
 
 
 class VllmRunConfig(RunConfig):

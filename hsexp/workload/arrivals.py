@@ -1,6 +1,7 @@
-"""Arrival times: exponential gaps of mean rate exactly `rate_per_s`, plain or in bursts.
+"""Arrival times: exponential gaps, plain or in bursts. Plain ones have exactly `rate_per_s`.
 
-A burst runs the same process faster, in ON time only, and OFF windows part its wall time:
+A burst runs the same process faster, in ON time only, and OFF windows part its wall time. The last
+OFF window is never waited for, so a burst carries more than `rate_per_s`:
 
     ON time      |  | |     | :  | ||    | :  | |         rate x (on + off) / on
     wall time    |  | |     | [   OFF   ]  | ||    | [   OFF   ]  | |
@@ -24,7 +25,13 @@ class PoissonArrivals(Config):
 
 
 class BurstArrivals(Config):
-    """Poisson arrivals squeezed into ON windows, with the same mean rate (Appendix E.4)."""
+    """Poisson arrivals squeezed into ON windows (Appendix E.4).
+
+    `rate_per_s` is the mean over whole cycles of ON and OFF time. A run ends in an ON window, and
+    nobody waits for the OFF window after it, so its load is higher: 300 requests at 1.7 per second,
+    5 s on and 15 s off, arrive in 164.1 s instead of 176.5 s, at 1.83 per second. A row's
+    `planned_rate_per_s` and `realised_rate_per_s` say what its run carried.
+    """
 
     kind: Literal["burst"]
     rate_per_s: PositiveFloat
@@ -62,7 +69,8 @@ def _burst(gaps: NDArray[np.float64], arrivals: BurstArrivals) -> NDArray[np.flo
 
     Its rate in ON time is rate x (on + off) / on, rescaled as in `_poisson`, so n arrivals take
     n / rate x on / (on + off) seconds of ON time. An arrival at the very end of an ON window stays
-    in it, before the OFF window.
+    in it, before the OFF window. Over whole cycles the rate is `rate_per_s`; up to the last arrival
+    it is higher (see `BurstArrivals`).
     """
     cycle_s = arrivals.on_s + arrivals.off_s
     on_time = _poisson(gaps, arrivals.rate_per_s * cycle_s / arrivals.on_s)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from hsexp.engine.settings import EngineSettings
 from hsexp.ledger import EngineFacts
 from hsexp.plan.cells import Cell
 from runners.continuation.process import CheckProcess
@@ -86,15 +87,13 @@ def metrics_of(requests: pd.DataFrame, found: dict[str, Any]) -> dict[str, float
 def _job(run: ContinuationRun) -> dict[str, Any]:
     """As `runners.continuation.engine` reads it. Policies and budget are the treatment's."""
     return {
-        "settings": {
-            "model": run.model.model_dump(mode="json"),
-            "organization": run.organization.model_dump(mode="json"),
-            "budget_bytes": 1 << 30,
-            "admission": {"headroom": 0.0, "cap": run.cap},
-            "retention": {"name": "off", "requesters": None},
-            "pinning": {"name": "off", "requesters": None, "protected_fraction": 0.0},
-            "exact": run.exact,
-        },
+        "settings": EngineSettings.without_policies(
+            model=run.model,
+            organization=run.organization,
+            cap=run.cap,
+            exact=run.exact,
+            budget_bytes=1 << 30,
+        ).model_dump(mode="json"),
         "token_budget": run.token_budget,
         "depth": run.depth_tokens,
         "seed": run.seed,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hsexp.memory.organizations import create
+from hsexp.engine.settings import EngineSettings
 from hsexp.plan.run import VllmRunConfig
 
 SCHEDULER = "hsexp.engine.recording.RecordingScheduler"
@@ -56,7 +56,7 @@ def engine_arguments(config: VllmRunConfig, *, record: Path) -> dict[str, Any]:
     Args:
         record: where the scheduler writes down what it does.
     """
-    organization = create(config.organization, config.model)
+    organization = config.layout
     return {
         "dtype": _DTYPES[config.model.dtype_bytes],
         "max_model_len": config.model.max_model_tokens,
@@ -72,16 +72,11 @@ def engine_arguments(config: VllmRunConfig, *, record: Path) -> dict[str, Any]:
         "seed": 0,
         "scheduler_cls": SCHEDULER,
         "additional_config": {
-            "hsexp": {
-                "organization": config.organization.model_dump(mode="json"),
-                "model": config.model.model_dump(mode="json"),
-                "budget_bytes": config.budget.bytes,
-                "admission": config.admission.model_dump(mode="json"),
-                "retention": config.retention.model_dump(mode="json"),
-                "pinning": config.pinning.model_dump(mode="json"),
-                "exact": config.exact,
-                "max_leaves": 0,  # requests of a campaign have one continuation each
-            },
+            **EngineSettings(
+                **config.memory_settings,
+                budget_bytes=config.budget.bytes,
+                max_leaves=0,  # requests of a campaign have one continuation each
+            ).additional_config(),
             "hsexp_record": str(record),
         },
     }
@@ -115,7 +110,7 @@ def environment_of(config: VllmRunConfig) -> dict[str, str]:
     if config.hardware.threads is not None:
         environment["OMP_NUM_THREADS"] = str(config.hardware.threads)
     if config.hardware.platform == "cpu":
-        plan = create(config.organization, config.model).plan(config.budget.bytes)
+        plan = config.layout.plan(config.budget.bytes)
         state_bytes = plan.total_bytes * config.model.num_attention_layers
         environment |= {
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",

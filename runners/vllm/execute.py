@@ -11,7 +11,7 @@ from hsexp.measure.metrics import summarize
 from hsexp.plan.cells import Cell
 from hsexp.plan.run import VllmRunConfig
 from hsexp.workload import Workload
-from runners.sim import memory_of, workload_of
+from runners.sim import workload_of
 from runners.trial import Outcome
 from runners.vllm.command import (
     SERVER,
@@ -130,7 +130,7 @@ def open_engine(
 
 def refusals(config: VllmRunConfig, workload: Workload) -> dict[int, str]:
     """Requests that can never be served, by the rules of the simulator: they are not sent."""
-    memory, limit = memory_of(config), config.model.max_model_tokens
+    memory, limit = config.memory(), config.model.max_model_tokens
     refused = {}
     for request in workload.requests:
         num_tokens = request.prompt_tokens + request.output_tokens

@@ -1,4 +1,4 @@
-"""Every swept knob, read back from the engine that runs: a wish that was not granted is a fault.
+"""Reads every swept setting back from the running engine; a mismatch is an error.
 
 The engine reports what its scheduler and its worker really hold, as flat text
 (`hsexp.engine.report`). What it must be follows from the cell by the code of the simulator.
@@ -7,9 +7,7 @@ The engine reports what its scheduler and its worker really hold, as flat text
 from collections.abc import Mapping
 from typing import Any
 
-from hsexp.memory.organizations import create
 from hsexp.plan.run import VllmRunConfig
-from runners.sim import memory_of
 from runners.vllm.faults import KnobDiffers
 
 Report = Mapping[str, str]
@@ -32,28 +30,18 @@ def require_knobs(config: VllmRunConfig, report: Report) -> None:
 
 def expected(config: VllmRunConfig) -> dict[str, str]:
     """What the engine must report, by its own names."""
-    memory, organization = memory_of(config), create(config.organization, config.model)
+    memory = config.memory()
     pools = [pool.spec for pool in memory.pools]
-    values: dict[str, Any] = {
-        "organization": config.organization.name,
-        "kind": config.organization.kind,
-        "model": config.model.name,
+    values: dict[str, Any] = config.labels | {
         "budget_bytes": config.budget.bytes,
-        "block_size": organization.block_size,
-        "checkpoint_grid": organization.checkpoint_grid,
+        "block_size": memory.block_size,
+        "checkpoint_grid": memory.checkpoint_grid,
         "pools": ",".join(f"{pool.name}={pool.num_pages}" for pool in pools),
         "page_bytes": ",".join(f"{pool.name}={pool.page_bytes}" for pool in pools),
         "headroom_pages": ",".join(
             f"{pool.name}={pages}"
             for pool, pages in zip(pools, memory.admission.headroom_pages, strict=True)
         ),
-        "headroom": config.admission.headroom,
-        "cap": config.admission.cap,
-        "retention": config.retention.name,
-        "retention_requesters": config.retention.requesters,
-        "pinning": config.pinning.name,
-        "pinning_requesters": config.pinning.requesters,
-        "exact": str(config.exact).lower(),
         "max_model_len": config.model.max_model_tokens,
         "max_num_batched_tokens": config.scheduler.token_budget,
     }

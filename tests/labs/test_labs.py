@@ -12,18 +12,20 @@ from hsexp.labs.branching import BranchingRow, beam_rows, draw_parents, fork_row
 from hsexp.labs.cachelab import cachelab_rows, hits_of, num_requests_at
 from hsexp.labs.lines import LabError
 from hsexp.labs.speculation import pass_rows, scratch_rows
-from hsexp.memory.config import BudgetConfig
+from hsexp.memory.config import BudgetConfig, MemoryConfig
 from hsexp.memory.geometry import ModelConfig
-from hsexp.memory.organizations import Organization, OrganizationConfig, create
+from hsexp.memory.organizations import OrganizationConfig
 
 ORGANIZATIONS = ("s0", "s1", "s2", "d0")
 BLOCK = {"s0": 512, "s1": 512, "s2": 512, "d0": 16}
 GRID = {"s0": 512, "s1": 512, "s2": 512, "d0": 1792}
 
 
-def layout(name: str) -> tuple[Organization, Any]:
-    config = parse_union(OrganizationConfig, read_option("organization", name), path=name)
-    return create(config, ModelConfig.parse(read_option("model", "falcon_h1_7b"))), config
+def memory_config(name: str) -> MemoryConfig:
+    return MemoryConfig.without_policies(
+        model=ModelConfig.parse(read_option("model", "falcon_h1_7b")),
+        organization=parse_union(OrganizationConfig, read_option("organization", name), path=name),
+    )
 
 
 def budget() -> int:
@@ -34,7 +36,7 @@ def budget() -> int:
 def rows_of(kind: str, organization: str) -> list[BranchingRow]:
     campaign = BranchingCampaign.parse(read_option("campaign", "branching")["campaign"])
     count = fork_rows if kind == "samples" else beam_rows
-    return count(campaign, *layout(organization), budget())
+    return count(campaign, memory_config(organization), budget())
 
 
 def of(rows: list[BranchingRow], **wanted: Any) -> BranchingRow:
@@ -105,7 +107,7 @@ def test_a_budget_that_is_too_small_is_told() -> None:
     campaign = BranchingCampaign.parse(read_option("campaign", "branching")["campaign"])
     for count in (fork_rows, beam_rows):
         with pytest.raises(LabError, match="s2: "):
-            count(campaign, *layout("s2"), 20_000_000)
+            count(campaign, memory_config("s2"), 20_000_000)
 
 
 # -- drafts ----------------------------------------------------------------------------------------
@@ -113,7 +115,7 @@ def test_a_budget_that_is_too_small_is_told() -> None:
 
 def test_passes_yield_what_is_expected_of_known_drafters() -> None:
     data = read_option("campaign", "speculation")["campaign"] | {"drafts": [4], "passes": 300}
-    rows = pass_rows(SpeculationCampaign.parse(data), *layout("s2"), budget())
+    rows = pass_rows(SpeculationCampaign.parse(data), memory_config("s2"), budget())
     expected = {row.acceptance: row.expected_tokens for row in rows}
     assert expected == {0.0: 1.0, 0.5: 1.9375, 0.8: pytest.approx(3.3616), 1.0: 5.0}
     for row in rows:
@@ -128,7 +130,7 @@ def test_passes_yield_what_is_expected_of_known_drafters() -> None:
 
 def test_one_scratch_state_weighs_as_much_whatever_is_drafted() -> None:
     campaign = SpeculationCampaign.parse(read_option("campaign", "speculation")["campaign"])
-    s2 = {row.num_drafts: row for row in scratch_rows(campaign, layout("s2")[0])}
+    s2 = {row.num_drafts: row for row in scratch_rows(campaign, memory_config("s2"))}
     # Three members of 512 KiB and a slab, in which 16 convolution states find room.
     assert {row.scratch_bytes for row in s2.values()} == {4 * 512 * 1024}
     assert s2[4].state_a_draft_bytes == 13 * 512 * 1024

@@ -11,7 +11,7 @@ from toy_memory import TINY, toy_config, toy_memory
 from analysis.published import published_value
 from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
-from hsexp.memory import Policies, build_memory
+from hsexp.memory import MemoryConfig, build_memory
 from hsexp.memory.config import BudgetConfig
 from hsexp.memory.geometry import ModelConfig, StateGeometry
 from hsexp.memory.organizations import (
@@ -28,19 +28,10 @@ from hsexp.memory.organizations.d0 import D0Config
 from hsexp.memory.organizations.s0 import S0Config
 from hsexp.memory.organizations.s1 import S1Config
 from hsexp.memory.organizations.s2 import S2Config
-from hsexp.memory.policies.admission import AdmissionConfig
-from hsexp.memory.policies.pinning import PinningConfig
-from hsexp.memory.policies.retention import RetentionConfig
 
 KIB, MIB = 1024, 1024 * 1024
 
 BUDGETS = ("b63", "b83", "b108")
-
-NO_POLICIES = Policies(
-    admission=AdmissionConfig(headroom=0.0, cap=1),
-    retention=RetentionConfig(name="off", requesters=None),
-    pinning=PinningConfig(name="off", requesters=None, protected_fraction=0.0),
-)
 
 
 def organization_of(name: str, *, model: str = "falcon_h1_7b", **changes: Any) -> Organization:
@@ -425,10 +416,14 @@ def test_a_slot_too_small_for_the_states_of_all_recurrent_layers_is_refused(
 def test_a_budget_without_a_usable_page_is_refused(
     name: str, nominal_bytes: int, message: str
 ) -> None:
-    organization = organization_of(name)
-    config = parse_union(OrganizationConfig, read_option("organization", name), path="organization")
+    config = MemoryConfig.without_policies(
+        model=ModelConfig.parse(read_option("model", "falcon_h1_7b")),
+        organization=parse_union(
+            OrganizationConfig, read_option("organization", name), path="organization"
+        ),
+    )
     with pytest.raises(ValueError) as refused:
-        build_memory(organization, config, nominal_bytes, NO_POLICIES)
+        build_memory(config, nominal_bytes)
     assert str(refused.value) == message
 
 

@@ -24,9 +24,9 @@ from typing import Any
 from hsexp.memory import (
     Hit,
     HybridMemory,
+    MemoryConfig,
     Observer,
     PagePool,
-    Policies,
     PrefixKeys,
     SequenceMemory,
     build_memory,
@@ -141,21 +141,21 @@ def toy_memory(
         total = num_pages + 1 + num_states + 1 + 1
         fraction = (num_pages + 1.5) / total
         model = TINY_D0.model_copy(update={"num_recurrent_layers": composites})
-        organization = create(config.model_copy(update={"attention_fraction": fraction}), model)
+        config = config.model_copy(update={"attention_fraction": fraction})
         nominal_bytes = total * 256
     else:
-        organization = create(config, {1: TINY, 3: TINY_3}[composites])
-        nominal_bytes = (num_pages + 1) * organization.plan(1 << 20).pools[0].page_bytes
+        model = {1: TINY, 3: TINY_3}[composites]
+        nominal_bytes = (num_pages + 1) * create(config, model).plan(1 << 20).pools[0].page_bytes
     memory = build_memory(
-        organization,
-        config,
-        nominal_bytes,
-        Policies(
+        MemoryConfig(
+            model=model,
+            organization=config,
             admission=AdmissionConfig(headroom=headroom, cap=64),
             retention=RetentionConfig(name="toy", requesters=retention),
             pinning=PinningConfig(name="toy", requesters=pinning, protected_fraction=protected),
         ),
-        observer,
+        nominal_bytes,
+        observer=observer,
         max_leaves=max_leaves,
         max_drafts=max_drafts,
     )

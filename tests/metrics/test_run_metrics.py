@@ -26,6 +26,22 @@ def test_latencies_of_two_requests_are_those_on_the_clock():
     assert metrics["tpot_mean_s"] == pytest.approx((2.0 / 3 + 1.5 / 4) / 2)
 
 
+def test_the_load_is_the_gaps_between_the_first_and_the_last_request_over_their_time():
+    # Arrivals at 0.5, 1.0 and 2.5 s: two gaps in two seconds.
+    third = B | {"request_id": 2, "arrival_s": 2.5, "first_scheduled_s": 2.5}
+    metrics = summarize(record([A, B, third]))
+    assert metrics["planned_rate_per_s"] == metrics["realised_rate_per_s"] == 1.0
+
+
+def test_refused_requests_are_no_load_and_one_request_has_no_rate():
+    blank = {"first_scheduled_s": np.nan, "first_token_s": np.nan, "finish_s": np.nan}
+    refused = B | blank | {"request_id": 2, "status": "refused", "generated_tokens": 0}
+    refused |= {"arrival_s": 9.0, "prefill_tokens": 0}
+    two, one = summarize(record([A, B, refused])), summarize(record([A, refused]))
+    assert two["planned_rate_per_s"] == two["realised_rate_per_s"] == 2.0
+    assert one["planned_rate_per_s"] is one["realised_rate_per_s"] is None
+
+
 def test_token_gaps_are_the_steps_that_each_token_waited_for():
     metrics = summarize(record())
     assert metrics["itl_mean_s"] == 0.5  # 0.25 0.25 0.5 0.5 0.5 0.5 1.0 over seven gaps

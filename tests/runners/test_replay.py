@@ -18,7 +18,6 @@ from hsexp.plan.run import RunConfig
 from hsexp.sim.engine import simulate
 from hsexp.workload import build
 from runners.replay import Replay, main, replay
-from runners.sim import memory_of
 
 
 @pytest.fixture(scope="module", params=["s0", "s2", "d0"])
@@ -34,7 +33,7 @@ def config(request: pytest.FixtureRequest) -> RunConfig:
 def record(config: RunConfig) -> RunRecord:
     return simulate(
         build(config.workload, config.arrivals, config.seed),
-        memory_of(config),
+        config.memory(),
         scheduler=config.scheduler,
         device=config.device,
         cap=config.admission.cap,
@@ -117,7 +116,7 @@ def test_a_counter_that_differs_is_named(config: RunConfig, record: RunRecord) -
 
 
 def test_every_counter_of_the_memory_is_compared(config: RunConfig, record: RunRecord) -> None:
-    names = asdict(memory_of(config).counters)
+    names = asdict(config.memory().counters)
     wrong = {name: record.counters[name] + 1 for name in names}
     assert len(repeat(config, record, **wrong).different_counters) == len(names)
 

@@ -16,9 +16,9 @@ from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
 from hsexp.config.device import DeviceConfig, StepTimeModel
 from hsexp.measure.records import RunRecord
-from hsexp.memory import HybridMemory, Observer, Policies, build_memory
+from hsexp.memory import HybridMemory, MemoryConfig, Observer, build_memory
 from hsexp.memory.geometry import ModelConfig, StateGeometry
-from hsexp.memory.organizations import D0, S0, S1, S2, Organization, OrganizationConfig, create
+from hsexp.memory.organizations import D0, S0, S1, S2, Organization, OrganizationConfig
 from hsexp.memory.organizations.d0 import D0Config
 from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.pinning import PinningConfig
@@ -83,12 +83,14 @@ def toy_memory(
         config = parse_union(OrganizationConfig, fields, path="organization")
         organization = {"s0": S0, "s1": S1, "s2": S2}[name](config, geometry)
         num_bytes = (num_pages + 1) * organization.page_bytes
-    policies = Policies(
+    settings = MemoryConfig(
+        model=FALCON,  # the layout has a geometry of its own
+        organization=config,
         admission=AdmissionConfig(headroom=headroom, cap=1),
         retention=RetentionConfig(name="toy", requesters=retention),
         pinning=PinningConfig(name="toy", requesters=pinning, protected_fraction=protected),
     )
-    memory = build_memory(organization, config, num_bytes, policies, observer)
+    memory = build_memory(settings, num_bytes, layout=organization, observer=observer)
     assert memory.attention_pool.spec.num_usable == num_pages
     return memory
 
@@ -104,13 +106,15 @@ def falcon_memory(
 ) -> HybridMemory:
     """The paper's memory, as the configuration has it."""
     config = parse_union(OrganizationConfig, read_option("organization", name), path=name)
-    policies = Policies(
+    settings = MemoryConfig(
+        model=FALCON,
+        organization=config,
         admission=AdmissionConfig(headroom=headroom, cap=1),
         retention=RetentionConfig.parse(read_option("retention", retention)),
         pinning=PinningConfig.parse(read_option("pinning", pinning)),
     )
     num_bytes = read_option("budget", budget)["bytes"]
-    return build_memory(create(config, FALCON), config, num_bytes, policies, observer)
+    return build_memory(settings, num_bytes, observer=observer)
 
 
 def falcon_workload(

@@ -48,6 +48,17 @@ def test_bursts_keep_the_mean_rate_over_whole_cycles() -> None:
     assert len({int(time // 20) for time in times[:-1]}) == 10
 
 
+def test_bursts_carry_more_than_the_rate_because_no_off_window_ends_them() -> None:
+    # 300 requests at 1.7 per second: 44.1 s of ON time are eight whole windows and a bit. Eight OFF
+    # windows of 15 s make that 164.1 s, not 176.5 s: 1.83 per second. `BurstArrivals` says so.
+    times = draw(BURST, 300)
+    assert times[-1] == pytest.approx(300 / 6.8 + 8 * 15.0) == pytest.approx(164.1, abs=0.05)
+    assert 300 / times[-1] == pytest.approx(1.83, abs=0.005)
+    assert 300 / draw(PoissonArrivals(kind="poisson", rate_per_s=1.7), 300)[-1] == pytest.approx(
+        1.7
+    )
+
+
 def test_a_short_burst_run_has_the_full_on_rate() -> None:
     # 17 requests at 1.7 x 20 / 5 = 6.8 per second of ON time end after 2.5 s.
     assert draw(BURST, 17)[-1] == 2.5
