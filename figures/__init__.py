@@ -20,6 +20,7 @@ from figures import (
     figure7,
     state_ownership,
 )
+from hsexp.plan.resolve import standing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,10 @@ def _figure6(ledgers: Ledgers) -> Figure:
 
 
 FIGURES: dict[str, Entry] = {
-    "1": Entry(from_ledgers=lambda ledgers: figure1.draw(), from_paper=figure1.draw),
+    "1": Entry(
+        from_ledgers=lambda ledgers: figure1.draw(ledgers.resolved("capacity")),
+        from_paper=lambda: figure1.draw(standing("capacity")),
+    ),
     "2": Entry(from_ledgers=figure2.from_ledgers),
     "3": Entry(from_ledgers=figure3.from_ledgers, from_paper=figure3.from_paper),
     "4": Entry(from_ledgers=figure4.from_ledgers, from_paper=figure4.from_paper),

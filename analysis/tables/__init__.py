@@ -21,6 +21,7 @@ from analysis.tables import (
     exact_cost,
     extension,
     extension_paper,
+    fixed_work,
     g1,
     g2,
     g3,
@@ -42,6 +43,7 @@ from analysis.tables import (
     submitted_work,
 )
 from analysis.tables.table import Table
+from hsexp.plan.resolve import Resolved, standing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,22 +82,29 @@ def always(table: Callable[[], Table]) -> Callable[[Adoption], Table]:
     return lambda adoption: table()
 
 
-def computed(table: Callable[[], Table]) -> Entry:
-    """Tables that need neither runs nor published inputs."""
-    return Entry(from_ledgers=lambda ledgers: table(), from_paper=always(table))
+def computed(campaign: str, table: Callable[[Resolved], Table]) -> Entry:
+    """Tables of a counted campaign whose numbers the paper prints too: no run, no other input."""
+    return Entry(
+        from_ledgers=lambda ledgers: table(ledgers.resolved(campaign)),
+        from_paper=lambda adoption: table(standing(campaign)),
+    )
 
 
-def counted(table: Callable[[], Table]) -> Entry:
-    """Tables of experiments that are not the paper's and need no run."""
-    return Entry(from_ledgers=lambda ledgers: table(), lacks="any such experiment")
+def counted(
+    campaign: str, table: Callable[[Resolved], Table], lacks: str = "any such experiment"
+) -> Entry:
+    """Tables of a counted campaign that is not the paper's."""
+    return Entry(from_ledgers=lambda ledgers: table(ledgers.resolved(campaign)), lacks=lacks)
 
 
 TABLES: dict[str, Entry] = {
-    "A-1": computed(storage.a1),
-    "A-2": computed(storage.a2),
-    "B-2": computed(storage.b2),
-    "B-3": computed(storage.b3),
-    "B-4": computed(submitted_work.b4),
+    "A-1": computed("capacity", storage.a1),
+    "A-2": computed("capacity", storage.a2),
+    "B-2": computed("capacity", storage.b2),
+    "B-3": computed("capacity", storage.b3),
+    "B-4": Entry(
+        from_ledgers=lambda ledgers: submitted_work.b4(), from_paper=always(submitted_work.b4)
+    ),
     "B-5": Entry(
         from_ledgers=extension.b5,
         from_paper=extension_paper.b5,
@@ -201,11 +210,19 @@ TABLES: dict[str, Entry] = {
     ),
     "exact-cost": Entry(from_ledgers=exact_cost.from_ledgers, lacks="any exact run"),
     "continuation": Entry(from_ledgers=continuation.verdicts, lacks="continuation outputs"),
-    "branching-samples": counted(labs.branching_samples),
-    "branching-beams": counted(labs.branching_beams),
-    "speculation-passes": counted(labs.speculation_passes),
-    "speculation-scratch": counted(labs.speculation_scratch),
-    "cachelab": counted(labs.cachelab),
+    "branching-samples": counted("branching", labs.branching_samples),
+    "branching-beams": counted("branching", labs.branching_beams),
+    "speculation-passes": counted("speculation", labs.speculation_passes),
+    "speculation-scratch": counted("speculation", labs.speculation_scratch),
+    "state-units": counted("capacity", storage.state_units, lacks="the sizes of a model's layers"),
+    "state-capacity": counted(
+        "capacity", storage.state_capacity, lacks="them for every organization"
+    ),
+    "fixed-work-width": counted("fixed_work", fixed_work.fixed_work_width, lacks="its step times"),
+    "fixed-work-mixing": counted(
+        "fixed_work", fixed_work.fixed_work_mixing, lacks="its step times"
+    ),
+    "cachelab": counted("cachelab", labs.cachelab),
 }
 
 

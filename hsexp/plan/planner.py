@@ -7,26 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from hsexp.config.axes import ARM_AXES, AXES, SEEDS
-from hsexp.config.base import Config, ConfigError, parse_union
+from hsexp.config.base import ConfigError, parse_union
 from hsexp.config.campaigns import Block
-from hsexp.config.catalog import options, read_option
+from hsexp.config.catalog import read_option
 from hsexp.config.device import DeviceConfig
 from hsexp.config.engine import VllmEngine
 from hsexp.config.launch import Launch
 from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.plan.cells import Cell, Plan, content_key
 from hsexp.plan.registration import registration_of
+from hsexp.plan.resolve import Catalog, changes, resolve
 from hsexp.plan.run import RunConfig, VllmRunConfig
-from hsexp.plan.scale import scaled, scaled_option
 from hsexp.sim.config import SchedulerConfig
 from hsexp.workload import WorkloadConfig
 from hsexp.workload.arrivals import ArrivalsConfig
-
-_GROUP_AXES = tuple(axis for axis in AXES if axis.options is not None)
-"""Axes whose values name options of a Hydra group."""
-
-_OPEN_ENDED = ("bytes",)
-"""Options that say nothing by themselves."""
 
 
 def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
@@ -38,12 +32,10 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
     Raises:
         ConfigError: an axis value is unknown or a resolved cell is refused.
     """
-    launch = scaled(launch)
+    resolved = resolve(launch)
+    launch, catalog = resolved.launch, resolved.catalog
     campaign = launch.serving
     blocks, notes = _narrow(launch)
-    if launch.scale is not None:
-        notes.insert(0, f"scale {launch.scale.name}: budgets x {launch.scale.budget_factor:g}")
-    catalog = _catalog(launch)
     cells: dict[str, Cell] = {}
     for name, block in blocks.items():
         for axes in _combinations(block, rotate=engine != "sim"):
@@ -69,7 +61,7 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
         campaign=campaign.name,
         cells=tuple(cells.values()),
         contract=_contract(launch, catalog, engine=engine),
-        notes=tuple(notes),
+        notes=(*resolved.notes, *notes),
         registration=registration_of(launch),
     )
 
@@ -146,31 +138,11 @@ def _size(block: Block) -> int:
 # -- resolving -----------------------------------------------------------------------------------
 
 
-def _catalog(launch: Launch) -> dict[str, dict[str, Config]]:
-    """Every option of the axes' groups, checked; a pinned group replaces its option."""
-    catalog: dict[str, dict[str, Config]] = {}
-    for axis in _GROUP_AXES:
-        group = axis.name
-        catalog[group] = {
-            name: parse_union(
-                axis.options,
-                scaled_option(launch.scale, group, read_option(group, name)),
-                path=f"{group}.{name}",
-            )
-            for name in options(group)
-            if name not in _OPEN_ENDED
-        }
-        pinned = getattr(launch, group)
-        if pinned is not None:
-            catalog[group][pinned.name] = pinned
-    return catalog
-
-
 def _resolve(
     launch: Launch,
     block: Block,
     axes: Mapping[str, Any],
-    catalog: dict[str, dict[str, Config]],
+    catalog: Catalog,
     *,
     engine: Literal["sim", "vllm"],
 ) -> RunConfig:
@@ -183,9 +155,7 @@ def _resolve(
     for axis in ARM_AXES:
         value = axes[axis.name]
         if axis.options is not None:
-            if value not in catalog[axis.name]:
-                read_option(axis.name, value)  # refuses with the options there are
-            chosen[axis.name] = catalog[axis.name][value]
+            chosen[axis.name] = catalog.option(axis.name, value)
         elif len(axis.path) == 1:
             chosen[axis.name] = value
         else:
@@ -244,7 +214,8 @@ def _serving_of(launch: Launch) -> dict[str, Any]:
 
 
 def _of_block(of_launch: dict[str, Any], group: str, name: str | None) -> dict[str, Any]:
-    return of_launch if name is None else read_option(group, name)
+    """The launch's law, or the block's own one with what the command line changes in a law."""
+    return of_launch if name is None else read_option(group, name) | changes(group, of_launch)
 
 
 def _scheduler_of(
@@ -265,9 +236,7 @@ def _exact_of(launch: Launch, block: Block) -> bool:
     return launch.engine.exact if block.exact is None else block.exact
 
 
-def _contract(
-    launch: Launch, catalog: dict[str, dict[str, Config]], *, engine: str
-) -> dict[str, Any]:
+def _contract(launch: Launch, catalog: Catalog, *, engine: str) -> dict[str, Any]:
     """What every cell of the ledger shares. The axes' options are part of it, so that a ledger
     never holds two meanings of one name; budgets carry theirs in their bytes."""
     blocks = launch.serving.blocks.values()
@@ -289,7 +258,7 @@ def _contract(
         }
         | {
             group: {name: option.model_dump(mode="json") for name, option in members.items()}
-            for group, members in catalog.items()
+            for group, members in catalog.options.items()
             if group != "budget"
         }
         | _serving_contract(launch, engine=engine)
