@@ -13,8 +13,10 @@ import pandas as pd
 from analysis.config import block_design
 from analysis.errors import AnalysisError, NoLedgerError, NoRunsError
 from analysis.families import Adoption, Arm, Contrast, Design
-from analysis.runs import Origin, Runs, spell
+from analysis.gaps import describe
+from analysis.runs import Origin, Runs
 from hsexp.ledger import Ledger, LedgerError
+from hsexp.plan.cells import format_seeds
 from hsexp.plan.resolve import Resolved, standing
 
 
@@ -115,11 +117,11 @@ class Ledgers:
     def _select(self, campaign: str, block: str, design: Design, seeds: tuple[int, ...]) -> Runs:
         try:
             attempts = self._campaign(campaign).attempts
-            return Runs.select(attempts, campaign=campaign, design=design, seeds=seeds)
+            return Runs.select(attempts, campaign=campaign, design=design, seeds=seeds, block=block)
         except NoLedgerError as missing:
             why = str(missing)
         except NoRunsError:
-            why = f"no adopted run of block {block} for seeds {spell(sorted(seeds))}"
+            why = f"no adopted run of block {block} for seeds {format_seeds(sorted(seeds))}"
         return Runs.absent(campaign=campaign, design=design, seeds=seeds, why=why)
 
     def _campaign(self, campaign: str) -> "_Campaign":
@@ -202,7 +204,10 @@ def common_origin(runs: Iterable[Runs]) -> Origin:
     raise NoRunsError("; ".join(reasons))
 
 
-def missing_cells(needs: Iterable[tuple[Runs, Iterable[Arm], Iterable[str]]]) -> tuple[str, ...]:
-    """What `Runs.missing` says of several blocks, each line once."""
-    lines = [line for runs, arms, metrics in needs for line in runs.missing(arms, metrics)]
-    return tuple(dict.fromkeys(lines))
+Need = tuple[Runs, Iterable[Arm], Iterable[str]]
+"""Runs, and the arms and metrics that are wanted of them."""
+
+
+def missing_cells(needs: Iterable[Need]) -> tuple[str, ...]:
+    """What several blocks lack, in as few lines as say exactly that."""
+    return describe(gap for runs, arms, metrics in needs for gap in runs.gaps(arms, metrics))

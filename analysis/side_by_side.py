@@ -15,9 +15,10 @@ import pandas as pd
 from analysis.command import parse_pairs
 from analysis.errors import AnalysisError, NoRunsError
 from analysis.ledgers import read_ledger
-from analysis.runs import Origin, spell
+from analysis.runs import Origin
 from analysis.tables.table import Column, Table
 from hsexp.config.axes import ARM_AXES
+from hsexp.plan.cells import format_seeds
 
 SIDES = ("measured", "simulated")
 
@@ -98,7 +99,7 @@ def compare(measured: pd.DataFrame, simulated: pd.DataFrame) -> list[Table]:
         raise AnalysisError(f"{cell}: the two sides served other requests")
     common = [frame.merge(both[keys], on=keys) for frame in (measured, simulated)]
     origin = Origin(data_kind=f"{Origin.of(measured)} beside {Origin.of(simulated)}")
-    seeds = spell(sorted(both["seed"].unique()))
+    seeds = format_seeds(sorted(both["seed"].unique()))
     lonely = {
         side: len(frame) - len(both)
         for side, frame in zip(SIDES, (measured, simulated), strict=True)

@@ -223,7 +223,7 @@ def growth_with_pages(repeats: int, sizes: tuple[int, ...], clock: Clock) -> Tab
             table.add_row(
                 organization,
                 f"{num_pages:,}",
-                f"{sum(pool.spec.num_pages for pool in config.memory().pools):,}",
+                f"{sum(pool.spec.num_pages for pool in config.memory().cache.pools):,}",
                 f"{timing.worked_steps:,}",
                 f"{timing.us_per_worked_step:.1f}",
                 f"{timing.us_per_worked_step / first.us_per_worked_step:.2f}",

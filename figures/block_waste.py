@@ -5,6 +5,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from figures import style
+from figures.registry import drawing
 from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
 from hsexp.memory.geometry import ModelConfig
@@ -15,6 +16,7 @@ MAX_TOKENS = 2048
 """Longest length drawn."""
 
 
+@drawing("block-waste")
 def draw() -> Figure:
     """Waste of both block sizes and of a contiguous allocation. Needs no run."""
     model = ModelConfig.parse(read_option("model", MODEL))
@@ -30,10 +32,10 @@ def draw() -> Figure:
     for name, label in (("s2", "S0, S1, S2"), ("d0", "D0")):
         unused, block = unused_slots(name, model, lengths)
         axis.plot(
-            lengths, unused, color=style.COLORS[name], linewidth=0.8,
+            lengths, unused, color=style.color(name), linewidth=0.8,
             label=f"{label}: blocks of {block}, at most {block - 1}",
         )  # fmt: skip
-        axis.axhline(block - 1, color=style.COLORS[name], linewidth=0.6, linestyle=":")
+        axis.axhline(block - 1, color=style.color(name), linewidth=0.6, linestyle=":")
     axis.set_yscale("symlog", linthresh=16)
     axis.set_yticks([0, 8, 15, 64, 511, 2048], ["0", "8", "15", "64", "511", "2,048"])
     axis.set_ylim(0, 2 * MAX_TOKENS)

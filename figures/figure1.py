@@ -10,6 +10,7 @@ from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
 
 from analysis.errors import AnalysisError
 from figures import style
+from figures.registry import drawing
 from hsexp.memory.organizations import D0, S0, S1, S2, Organization
 from hsexp.plan.resolve import Resolved
 
@@ -64,6 +65,7 @@ class Layout:
     shares_pool: bool
 
 
+@drawing("1", campaign="capacity")
 def draw(resolved: Resolved) -> Figure:
     """All organizations of a capacity campaign, one layer. Needs no run.
 
@@ -267,7 +269,7 @@ def _kv_kib(organization: Organization) -> float:
 
 
 def _draw_row(axis: Axes, row: Layout, *, y: float, column: float, right: float) -> None:
-    color = style.COLORS[row.kind]
+    color = style.color(row.kind)
     axis.text(-610.0, y + 0.30, row.name, color=color, fontsize=13, weight="bold", va="center")
     axis.text(-610.0, y - 0.03, row.title, fontsize=7.5, va="center", linespacing=1.15)
     if row.shares_pool:

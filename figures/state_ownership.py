@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch, FancyBboxPatch
 
 from figures import style
+from figures.registry import drawing
 from hsexp.labs.lines import Lab, Line
 from hsexp.labs.small import small_lab
 from hsexp.memory import Copy
@@ -40,6 +41,7 @@ class Moment:
     """Source and target places of copies in flight."""
 
 
+@drawing("state-ownership")
 def draw() -> Figure:
     """Three moments side by side. Needs no run."""
     shown = moments()
@@ -77,7 +79,7 @@ def moments() -> list[Moment]:
 def _moment(
     lab: Lab, parent: Line, child: Line, copies: list[Copy], title: str, note: str
 ) -> Moment:
-    pool, places, holds = lab.memory.attention_pool, list[Place](), list[tuple[str, int]]()
+    pool, places, holds = lab.memory.cache.attention_pool, list[Place](), list[tuple[str, int]]()
     known: dict[tuple[str, int], int] = {}
 
     def place_of(kind: str, page: int, references: int) -> int:

@@ -201,7 +201,7 @@ def _print_pools(settings: EngineSettings, console: Console) -> None:
     table.add_column("pool")
     for column in ("pages", "kept free", "page bytes", "bytes a layer", "bytes"):
         table.add_column(column, justify="right")
-    for pool, headroom in zip(memory.pools, memory.admission.headroom_pages, strict=True):
+    for pool, headroom in zip(memory.cache.pools, memory.admission.headroom_pages, strict=True):
         spec = pool.spec
         numbers = (spec.num_pages, headroom, spec.page_bytes, spec.total_bytes)
         cells = [f"{number:,}" for number in (*numbers, spec.total_bytes * num_layers)]
@@ -218,7 +218,7 @@ def _pages(settings: EngineSettings, num_tokens: int) -> str:
     needs = memory.max_need(num_tokens - 1)
     return ", ".join(
         f"{need} of {pool.spec.num_usable} {pool.spec.name} pages"
-        for pool, need in zip(memory.pools, needs, strict=True)
+        for pool, need in zip(memory.cache.pools, needs, strict=True)
     )
 
 

@@ -68,11 +68,12 @@ def run_plan(
     `execute` is called in spawned processes, so it must be importable there.
 
     Raises:
-        LedgerError: the ledger holds another contract or cannot be written.
+        LedgerError: the ledger gives the plan's names another meaning, or cannot be written.
         KeyboardInterrupt: Ctrl-C; whatever had ended is recorded.
         WorkerStartError: a worker process cannot start.
     """
-    ledger.require_contract(plan.contract)
+    ledger.agree(plan.contract)
+    ledger.require_cells(plan.cells)
     provenance = Provenance.collect()
     function = partial(try_cell, execute, provenance)
     with (

@@ -28,6 +28,7 @@ from hsexp.config.launch import Launch, parse_launch
 from hsexp.console import make_console
 from hsexp.ledger import Ledger, LedgerError, Provenance
 from hsexp.plan.cells import Plan
+from hsexp.plan.contract import in_words
 from hsexp.plan.planner import make_plan
 from hsexp.plan.resolve import changed_pins, memory_for, refused, require_settings, resolve
 from hsexp.plan.run import parse_run
@@ -299,6 +300,7 @@ def _carry_out(
     console = command.console
     path = launch.ledger or command.root / plan.campaign / engine
     ledger = Ledger.open(path, contract=plan.contract)
+    plan = in_words(plan, ledger.contract.get("words", {}))
     ledger.register(plan.registration, digest=plan.digest, amend=launch.amend)
     notes = [*plan.notes, *_reuse(launch, plan, ledger, engine)]
     for note in notes[len(plan.notes) :]:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from hsexp.config.base import Config
 from hsexp.config.campaigns import Campaign, CountedCampaign
-from hsexp.plan.cells import Cell, Plan
+from hsexp.plan.cells import Cell, Plan, format_seeds
 from hsexp.plan.resolve import Resolved
 
 
@@ -76,6 +76,5 @@ def _settings(data: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def _seeds(seeds: list[int]) -> str:
-    if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1)):
-        return f"{seeds[0]}-{seeds[-1]} ({len(seeds)})"
-    return ", ".join(map(str, seeds))
+    text = format_seeds(seeds)
+    return f"{text} ({len(seeds)})" if "-" in text else text

@@ -113,18 +113,17 @@ def replay(
         there = [each for each in arrived if seen[each.request_id] <= starts[differing]]
         for request in there[-surplus:]:
             seen[request.request_id] = starts[differing] + 1
-    measured = {
-        name: counters[name] for name in asdict(simulator.memory.counters) if name in counters
-    }
+    replayed = asdict(simulator.memory.cache.counters)
+    measured = {name: counters[name] for name in replayed if name in counters}
     return Replay(
         num_steps=len(recorded),
         num_equal_steps=len(recorded) if differing is None else differing,
         num_delayed=sum(seen[key] != sent[key] for key in seen),
         largest_delay_s=max(seen[key] - sent[key] for key in seen) / NS_PER_S,
         different_counters=tuple(
-            f"{name}: measured {value:.0f}, replayed {getattr(simulator.memory.counters, name)}"
+            f"{name}: measured {value:.0f}, replayed {replayed[name]}"
             for name, value in measured.items()
-            if not pd.isna(value) and value != getattr(simulator.memory.counters, name)
+            if not pd.isna(value) and value != replayed[name]
         ),
         difference=None if differing is None else _words(differing, done, recorded),
     )

@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -130,3 +130,44 @@ def test_no_two_test_files_share_a_name() -> None:
     # pytest imports them by their names alone.
     names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
     assert len(names) == len(set(names))
+
+
+def test_no_import_leads_back_to_where_it_comes_from() -> None:
+    # Also one that only a type checker follows, or that waits inside a function.
+    imported = {
+        module: {found for name in imports(module) if (found := _module_of(name)) is not None}
+        for module in SOURCES
+    }
+    circle = find_circle(imported)
+    assert not circle, " -> ".join(circle)
+
+
+def test_a_circle_of_imports_is_found() -> None:
+    assert find_circle({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == ["b", "c", "b"]
+    assert find_circle({"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": set()}) == []
+
+
+def _module_of(name: str) -> str | None:
+    """The module of ours that `from module import name`, or `import name`, refers to."""
+    if name in SOURCES:
+        return name
+    above = name.rpartition(".")[0]
+    return above if above in SOURCES else None
+
+
+def find_circle(imported: Mapping[str, Collection[str]]) -> list[str]:
+    """The modules of one circle, the first one again at the end; empty where there is none."""
+    done: set[str] = set()
+
+    def walk(module: str, path: list[str]) -> list[str]:
+        if module in path:
+            return [*path[path.index(module) :], module]
+        if module in done:
+            return []
+        for other in sorted(imported[module]):
+            if circle := walk(other, [*path, module]):
+                return circle
+        done.add(module)
+        return []
+
+    return next((circle for module in imported if (circle := walk(module, []))), [])

@@ -13,6 +13,7 @@ from analysis.compare.sources import Sources
 from analysis.compare.targets import Goal, Tag, Targets
 from analysis.families import Contrast, Interaction
 from analysis.family_tests import adjusted_p, family_tests
+from analysis.gaps import Gap, describe
 from analysis.ledgers import common_origin
 from analysis.published import published_value
 from analysis.runs import Origin, Runs
@@ -199,7 +200,7 @@ def _confirmation_rows(campaign: str, runs: Runs) -> list[dict[str, object]]:
             "reject": row["reject"],
             "reject_paper": row["reject_published"],
         }
-        for row in b7.table(runs, config).rows.to_dict("records")
+        for row in b7.from_runs(runs, config).rows.to_dict("records")
     ]
 
 
@@ -424,11 +425,16 @@ def _agreement_row(what: str, agrees: pd.Series, names: pd.Series) -> dict[str, 
 def _missing(targets: Targets, sources: Sources) -> Iterable[str]:
     """Every campaign, cell and metric that a target lacks; cells of one reason in one line."""
     cells: dict[str, dict[str, None]] = {}
+    unrun: list[Gap] = []
     for each, line in targets.lines:
         campaign, block = each.place(line)
         runs = sources.runs(campaign, block)
-        for text in runs.missing(each.arms(line), each.metrics):
-            cell, _, reason = text.partition(": ")
-            named = reason if runs.why_absent else f"campaign {campaign}: {reason}"
-            cells.setdefault(named, {})[cell] = None
-    return [f"{reason} ({', '.join(of_reason)})" for reason, of_reason in cells.items()]
+        for gap in runs.gaps(each.arms(line), each.metrics):
+            if gap.unrun:
+                unrun.append(gap)
+                continue
+            named = gap.reason if runs.why_absent else f"campaign {campaign}: {gap.reason}"
+            cells.setdefault(named, {})[gap.cells] = None
+    yield from describe(unrun)
+    for reason, of_reason in cells.items():
+        yield f"{reason} ({', '.join(of_reason)})"

@@ -10,10 +10,12 @@ from analysis import config as configs
 from analysis.published import printed_number, published_table
 from analysis.reconstruction import holm_exact, on_grid, rank_groups
 from analysis.tables.extension_paper import RECONSTRUCTED
+from analysis.tables.registry import derived
 from analysis.tables.relations import Relation, relations_table
 from analysis.tables.table import Table
 
 
+@derived("B-7")
 def from_paper() -> Table:
     """Every printed adjusted p of the family of 17."""
     config = configs.load("q6")

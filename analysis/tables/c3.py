@@ -6,7 +6,8 @@ import pandas as pd
 
 from analysis.effects import log_ratios
 from analysis.intervals import Interval, paired_t
-from analysis.runs import Runs, spell
+from analysis.ledgers import missing_cells
+from analysis.runs import Runs
 from analysis.tables.beside import (
     PAPER,
     Quantity,
@@ -17,6 +18,7 @@ from analysis.tables.beside import (
     renamed,
 )
 from analysis.tables.c2 import traced_arms
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 LEVEL = 0.90
@@ -34,6 +36,7 @@ _DECISION = (
 )
 
 
+@table("C-3", block=("q7", "availability"))
 def from_runs(runs: Runs) -> Table:
     """Traced over untraced runs, paired by seed."""
     traced = traced_arms(runs)
@@ -60,15 +63,16 @@ def from_runs(runs: Runs) -> Table:
         notes.append("Simulated tracing costs no simulated time: equal pairs have no spread.")
     return Table(
         name="C-3",
-        title=f"Throughput with and without a state trace, seeds {spell(runs.seeds)}",
+        title=f"Throughput with and without a state trace, seeds {runs.seeds_text}",
         rows=pd.DataFrame(rows),
         views=(_view("here", n=True),),
         origin=runs.origin,
         notes=(*notes, *runs.notes),
-        missing=tuple(runs.missing(arms, [_METRIC])),
+        missing=missing_cells([(runs, arms, [_METRIC])]),
     )
 
 
+@derived("C-3")
 def from_paper() -> Table:
     """The decision that the printed interval makes, and the mean in its middle."""
     rows = []

@@ -13,9 +13,11 @@ import pandas as pd
 from analysis.errors import NoRunsError
 from analysis.ledgers import Ledgers
 from analysis.published import published_row
-from analysis.runs import Origin, spell
+from analysis.runs import Origin
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 from hsexp.config.catalog import read_option
+from hsexp.plan.cells import format_seeds
 
 CAMPAIGN = "continuation"
 
@@ -44,6 +46,7 @@ EXACT, TOKENS, DIFFERENT, NOT_EVALUATED = (
 """Verdicts: on logprobs and state bytes, on tokens alone, neither, and no check that counts."""
 
 
+@table("continuation", lacks="continuation outputs")
 def verdicts(ledgers: Ledgers) -> Table:
     """One row a mode, organization, dtype and treatment, over depths and seeds."""
     frame, origin = _read(ledgers)
@@ -58,8 +61,8 @@ def verdicts(ledgers: Ledgers) -> Table:
     return Table(
         name="continuation",
         title="Treated requests against their isolated recomputations, depths "
-        f"{spell(sorted(frame['depth_tokens'].unique()))}, seeds "
-        f"{spell(sorted(frame['seed'].unique()))}",
+        f"{', '.join(map(str, sorted(frame['depth_tokens'].unique())))}, seeds "
+        f"{format_seeds(sorted(frame['seed'].unique()))}",
         rows=rows,
         views=(_COLUMNS,),
         origin=origin,
@@ -146,6 +149,7 @@ _INVARIANTS = (
 )
 
 
+@table("D-1", lacks="evidence of its invariants")
 def d1(ledgers: Ledgers) -> Table:
     """The four invariants with the evidence of exact runs, where a difference means a fault."""
     frame, origin = _read(ledgers)
@@ -193,6 +197,7 @@ class _Check:
     """"states", "logprobs" or "tokens"."""
 
 
+@table("D-3", lacks="outputs and states of its checks")
 def d3(ledgers: Ledgers) -> Table:
     """The printed checks beside ours, stock and exact."""
     frame, origin = _read(ledgers)

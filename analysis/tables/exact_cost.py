@@ -7,9 +7,10 @@ import pandas as pd
 from analysis.effects import pair_up, relative_changes
 from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin, missing_cells
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from analysis.tables.beside import complete_mean
 from analysis.tables.c4 import printed_name
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
 CAMPAIGN = "exact_cost"
@@ -19,6 +20,7 @@ _CAUSES = ("adopted_tokens_mean", "lost_checkpoints", "num_preemptions", "num_st
 _METRICS = (_THROUGHPUT, *_CAUSES)
 
 
+@table("exact-cost", lacks="any exact run")
 def from_ledgers(ledgers: Ledgers) -> Table:
     """The table of the campaign's two blocks."""
     return from_runs(ledgers.runs(CAMPAIGN, "stock"), ledgers.runs(CAMPAIGN, "exact"))
@@ -33,7 +35,7 @@ def from_runs(stock: Runs, exact: Runs) -> Table:
     arms = stock.design.arms()
     return Table(
         name="exact-cost",
-        title=f"Exact continuation against stock chunks, seeds {spell(stock.seeds)}",
+        title=f"Exact continuation against stock chunks, seeds {stock.seeds_text}",
         rows=pd.DataFrame([_row(stock, exact, arm) for arm in arms]),
         views=(_COLUMNS,),
         origin=common_origin((stock, exact)),

@@ -7,6 +7,7 @@ import pandas as pd
 
 from analysis.published import published_value
 from analysis.runs import Origin
+from analysis.tables.registry import counted
 from analysis.tables.table import Column, Table
 from hsexp.config.campaigns import FixedWorkCampaign
 from hsexp.labs.fixed_work import Shape, mixing, step_clock, width
@@ -15,6 +16,7 @@ from hsexp.plan.resolve import Resolved
 _MS = 1e3
 
 
+@counted("fixed-work-width", campaign="fixed_work", lacks="the times of its steps")
 def fixed_work_width(resolved: Resolved) -> Table:
     """All decodes in one step, or fewer in several (experiment 9a)."""
     campaign = _campaign(resolved)
@@ -38,6 +40,7 @@ def fixed_work_width(resolved: Resolved) -> Table:
     )
 
 
+@counted("fixed-work-mixing", campaign="fixed_work", lacks="the times of its steps")
 def fixed_work_mixing(resolved: Resolved) -> Table:
     """An input chunk with the decodes in one step, or before them (experiment 9b)."""
     campaign = _campaign(resolved)

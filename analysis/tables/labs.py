@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.runs import Origin
+from analysis.tables.registry import counted
 from analysis.tables.table import Column, Table
 from hsexp.config.base import ConfigError
 from hsexp.config.campaigns import (
@@ -42,16 +43,19 @@ _WAYS = (
 )
 
 
+@counted("branching-samples", campaign="branching")
 def branching_samples(resolved: Resolved) -> Table:
     """Parallel samples of one prompt, by sharing, by copying everything and anew."""
     return _ways(resolved, "branching-samples", "Samples of one prompt", fork_rows)
 
 
+@counted("branching-beams", campaign="branching")
 def branching_beams(resolved: Resolved) -> Table:
     """Beam search, also by kept leaves."""
     return _ways(resolved, "branching-beams", "Beam search over one prompt", beam_rows)
 
 
+@counted("speculation-passes", campaign="speculation")
 def speculation_passes(resolved: Resolved) -> Table:
     """Tokens of a pass beside (1 - a^(K + 1)) / (1 - a)."""
     campaign, memory, (budget,) = resolved.campaign, resolved.memories[0], resolved.budgets
@@ -75,6 +79,7 @@ def speculation_passes(resolved: Resolved) -> Table:
     )
 
 
+@counted("speculation-scratch", campaign="speculation")
 def speculation_scratch(resolved: Resolved) -> Table:
     """What drafts take beside a running request, by one scratch state or by a state a draft."""
     campaign = resolved.campaign
@@ -94,6 +99,7 @@ def speculation_scratch(resolved: Resolved) -> Table:
     )
 
 
+@counted("cachelab", campaign="cachelab")
 def cachelab(resolved: Resolved) -> Table:
     """Hits of a cyclic working set."""
     campaign = resolved.campaign

@@ -7,9 +7,10 @@ import pandas as pd
 from analysis.effects import pair_up, relative_changes
 from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin, missing_cells
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from analysis.tables.beside import complete_mean
 from analysis.tables.c4 import printed_name
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
 _THROUGHPUT = "throughput_tok_per_s"
@@ -24,6 +25,7 @@ _CHANGES = {
 statistics of TTFT and E2E it means."""
 
 
+@table("live-separation", lacks="throughput and latencies of its cells")
 def from_ledgers(ledgers: Ledgers) -> Table:
     """The table of the campaign's two blocks."""
     return from_runs(
@@ -42,7 +44,7 @@ def from_runs(mixed: Runs, separated: Runs) -> Table:
     return Table(
         name="live-separation",
         title="Steps that never mix prefill and decode against mixed ones, seeds "
-        f"{spell(mixed.seeds)}",
+        f"{mixed.seeds_text}",
         rows=rows,
         views=(_COLUMNS,),
         origin=common_origin((mixed, separated)),

@@ -7,6 +7,7 @@ from analysis import config as configs
 from analysis.effects import pair_up, relative_changes
 from analysis.families import Arm, Contrast, Family
 from analysis.family_tests import FamilyTest, adjusted_p, family_tests, sequential_p
+from analysis.gaps import describe
 from analysis.ledgers import Ledgers, common_origin, missing_cells
 from analysis.published import (
     printed_number,
@@ -15,9 +16,10 @@ from analysis.published import (
     published_value,
 )
 from analysis.reconstruction import holm_exact, on_grid
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from analysis.tables.beside import Quantity
 from analysis.tables.cells import mean_change, text_column
+from analysis.tables.registry import derived, table
 from analysis.tables.relations import Relation, relations_table
 from analysis.tables.table import Column, Table
 from hsexp.measure.goodput import Thresholds, goodput_tok_per_s, union_thresholds
@@ -32,6 +34,7 @@ _SEQUENTIAL = Quantity(name="sequential_p", heading="sequential p", spec=".4f")
 _HOLM = Quantity(name="holm_p", heading="Holm p", spec=".4f")
 
 
+@table("E-5")
 def e5(ledgers: Ledgers) -> Table:
     """Gaps, their directions, the two-look p and Holm over five."""
     family = _family()
@@ -91,10 +94,11 @@ def e5(ledgers: Ledgers) -> Table:
             f"{family.size}.",
             *_incomplete(tests),
         ),
-        missing=tuple(dict.fromkeys(cell for test in tests for cell in test.missing)),
+        missing=describe(gap for test in tests for gap in test.gaps),
     )
 
 
+@derived("E-5")
 def e5_from_paper() -> Table:
     """Exact p from the printed sequential p, and Holm over five from these."""
     family = _family()
@@ -134,6 +138,7 @@ def e5_from_paper() -> Table:
     )
 
 
+@table("E-13", lacks="the latencies of single requests")
 def e13(ledgers: Ledgers) -> Table:
     """Latency ratios and goodput under thresholds that the runs themselves give."""
     family, printed = _family(), published_table("E-13")
@@ -208,6 +213,7 @@ def goodput_effects(
     return comparator, union
 
 
+@table("E-14")
 def e14(ledgers: Ledgers) -> Table:
     """Gaps over the whole run and over the central arrivals."""
     family, printed = _family(), published_table("E-14")
@@ -236,6 +242,7 @@ def e14(ledgers: Ledgers) -> Table:
     )
 
 
+@derived("E-14")
 def e14_from_paper() -> Table:
     """The full-run gaps are those of Table E-5."""
     rows = zip(published_table("E-14").index, published_table("E-5").index, strict=True)
@@ -273,7 +280,7 @@ def _key(contrast: Contrast, ledgers: Ledgers) -> dict[str, object]:
         "campaign": contrast.campaign,
         "block": contrast.block,
         "comparison": f"{contrast.label} {arm.budget},{load}",
-        "seeds": spell(runs.seeds),
+        "seeds": runs.seeds_text,
     }
 
 

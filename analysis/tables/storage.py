@@ -14,6 +14,7 @@ import pandas as pd
 from analysis.errors import NoInputsError
 from analysis.published import published_table
 from analysis.runs import Origin
+from analysis.tables.registry import computed, counted
 from analysis.tables.relations import Relation, relations_table
 from analysis.tables.table import Column, Table
 from hsexp.config.campaigns import CapacityCampaign
@@ -35,6 +36,7 @@ MIB = 1024 * 1024
 FALCON, GRANITE = "falcon_h1_7b", "granite_4_h"
 
 
+@counted("state-units", campaign="capacity", lacks="the sizes of a model's layers")
 def state_units(resolved: Resolved) -> Table:
     """The units of each organization for one layer of the model (Table 1)."""
     geometry = StateGeometry.of(resolved.launch.model)
@@ -56,6 +58,7 @@ def state_units(resolved: Resolved) -> Table:
     )
 
 
+@counted("state-capacity", campaign="capacity", lacks="them for every organization")
 def state_capacity(resolved: Resolved) -> Table:
     """How often each state set fits a budget, ideally packed (Eqs. A8 and D2)."""
     campaign = _campaign(resolved)
@@ -67,6 +70,7 @@ def state_capacity(resolved: Resolved) -> Table:
     )
 
 
+@computed("A-1", campaign="capacity")
 def a1(resolved: Resolved) -> Table:
     """Storage of the same state sets under S0, S1 and S2 (Eqs. 1 to 3)."""
     title = "Storage of the same state sets"
@@ -106,6 +110,7 @@ def a1(resolved: Resolved) -> Table:
     return relations_table("A-1", title, relations, origin=COMPUTED)
 
 
+@computed("A-2", campaign="capacity")
 def a2(resolved: Resolved) -> Table:
     """One state set against a budget: two fixed pools and one shared pool."""
     title = "One state set against a budget"
@@ -157,6 +162,7 @@ def a2(resolved: Resolved) -> Table:
     )
 
 
+@computed("B-2", campaign="capacity")
 def b2(resolved: Resolved) -> Table:
     """Whole pages and bytes of each organization under each nominal budget (Appendix B.3)."""
     title = "Budgets in whole pages"
@@ -186,6 +192,7 @@ def b2(resolved: Resolved) -> Table:
     return relations_table("B-2", title, relations, origin=COMPUTED)
 
 
+@computed("B-3", campaign="capacity")
 def b3(resolved: Resolved) -> Table:
     """Split and page sizes of D0 for both models (Appendix B.3)."""
     title = "D0's split and pages by model"

@@ -25,6 +25,7 @@ from analysis.tables.cells import (
     measure,
     text_column,
 )
+from analysis.tables.registry import computed, derived, table
 from analysis.tables.relations import Relation, relations_table
 from analysis.tables.table import Table
 
@@ -38,6 +39,7 @@ _KEYS = (text_column("point", "point"), text_column("org.", "organization"))
 _POINT = _KEYS[0]
 
 
+@computed("B-4")
 def b4() -> Table:
     """The operating points, as conf/campaign plans them."""
     relations = []
@@ -67,6 +69,7 @@ def b4() -> Table:
     )
 
 
+@table("E-6")
 def e6(ledgers: Ledgers) -> Table:
     """Throughput, submitted tokens, forwards and event time."""
     return _cells(
@@ -95,6 +98,7 @@ def e6(ledgers: Ledgers) -> Table:
     )
 
 
+@table("E-7")
 def e7(ledgers: Ledgers) -> Table:
     """Ratios of pooled work and time, and the mean paired gap."""
     quantities = {
@@ -131,6 +135,7 @@ def e7(ledgers: Ledgers) -> Table:
     )
 
 
+@table("E-8")
 def e8(ledgers: Ledgers) -> Table:
     """D0 minus S2 in the event time of prefill-only, decode-only and mixed steps."""
     shown = {point: Quantity(name=point, heading=f"{point}, s", spec="+.4f") for point in POINTS}
@@ -165,6 +170,7 @@ def e8(ledgers: Ledgers) -> Table:
     )
 
 
+@table("E-9")
 def e9(ledgers: Ledgers) -> Table:
     """Chunk work by label, and what was replayed."""
     return _cells(
@@ -199,6 +205,7 @@ def e9(ledgers: Ledgers) -> Table:
     )
 
 
+@table("E-10")
 def e10(ledgers: Ledgers) -> Table:
     """D0's failed allocation checks by what followed them."""
     shown = {
@@ -235,6 +242,7 @@ def e10(ledgers: Ledgers) -> Table:
 # -- from published values -----------------------------------------------------------------------
 
 
+@derived("E-6")
 def e6_from_paper() -> Table:
     """Totals that the joins reproduce, from the printed means."""
     means = published_table("E-6")
@@ -260,6 +268,7 @@ def e6_from_paper() -> Table:
     )
 
 
+@derived("E-7")
 def e7_from_paper() -> Table:
     """Ratios of the means of E-6, and the change of the gap."""
     relations = []
@@ -297,6 +306,7 @@ def e7_from_paper() -> Table:
     return relations_table("E-7", "Work and time ratios from the means of E-6", relations)
 
 
+@derived("E-8")
 def e8_from_paper() -> Table:
     """The total from the phases, and from the event times of E-6."""
     phases = [phase for phase in published_table("E-8").index if phase != "ALL"]
@@ -326,6 +336,7 @@ def e8_from_paper() -> Table:
     return relations_table("E-8", "D0 minus S2: event time by phase, and its total", relations)
 
 
+@derived("E-9")
 def e9_from_paper() -> Table:
     """Prefill and decode chunks make up the submitted tokens of E-6."""
     return relations_table(
@@ -346,6 +357,7 @@ def e9_from_paper() -> Table:
     )
 
 
+@derived("E-10")
 def e10_from_paper() -> Table:
     """Failures by cause are the failures by consequence."""
     causes = [

@@ -18,22 +18,10 @@ from vllm.utils.import_utils import resolve_obj_by_qualname
 from hsexp.config.base import ConfigError
 from hsexp.engine.geometry import model_of
 from hsexp.engine.paged import require_members
-from hsexp.engine.refusals import refuse_features, refuse_short_steps
+from hsexp.engine.refusals import refuse_contradictions, refuse_features, refuse_short_steps
 from hsexp.engine.settings import KEY, SCHEDULER, ServingSettings
 
 logger = init_logger(f"vllm.{__name__}")
-
-_LEFT_ALONE: dict[str, tuple[tuple[Any, ...], str]] = {
-    "watermark": ((0.0,), "admission.headroom says what stays free"),
-    "scheduler_reserve_full_isl": ((True,), "admission always counts the full prompt"),
-    "num_gpu_blocks_override": ((None,), "the budget says how many pages there are"),
-    "prefix_match_unit": ((None,), "the organization says where a prefix can end"),
-    "disable_hybrid_kv_cache_manager": (
-        (None, False),
-        "attention and recurrent state have tables of their own",
-    ),
-}
-"""Values that our memory agrees with, and why no others."""
 
 
 def settle(args: EngineArgs, create: Callable[[], VllmConfig]) -> VllmConfig:
@@ -78,10 +66,7 @@ def settle(args: EngineArgs, create: Callable[[], VllmConfig]) -> VllmConfig:
 
 def _derive(args: EngineArgs, wanted: ServingSettings, *, asynchronous: bool) -> None:
     """Set what vLLM must know before it makes its configuration."""
-    for name, (agreeing, reason) in _LEFT_ALONE.items():
-        given = getattr(args, name)
-        if given not in agreeing:
-            raise ConfigError(f"{name} {given} contradicts {KEY}: {reason}; leave it out")
+    refuse_contradictions(args)
     organization = wanted.resolve_organization()
     derived: dict[str, Any] = {
         "block_size": organization.block_size,

@@ -106,16 +106,16 @@ class Forks:
         prefix = self._prefixes.get(request.request_id)
         leader = None if prefix is None else self._leaders.get(prefix.key)
         return leader is not None and (
-            leader.end < leader.prefix.num_tokens or leader.step == self.memory.step
+            leader.end < leader.prefix.num_tokens or leader.step == self.memory.cache.step
         )
 
     def find(self, request: Request, sequence: SequenceMemory) -> Hit | None:
         """The leaf at the end of its prefix, or else the deepest one within it."""
         branching, prefix = self.memory.branching, self._prefixes.get(request.request_id)
-        leaf = None if prefix is None else branching.find_leaf(sequence, prefix.key)
+        leaf = None if prefix is None else branching.leaves.find(sequence, prefix.key)
         if leaf is not None or not _is_plain(request):
             return leaf
-        return branching.deepest_leaf(
+        return branching.leaves.find_deepest(
             sequence, request.all_token_ids, num_tokens=max_hit(request), salt=_salt(request)
         )
 
@@ -138,7 +138,7 @@ class Forks:
             return
         self._leave_queue(request_id, prefix)
         self._leaders[prefix.key] = _Leader(
-            sequence=sequence, prefix=prefix, end=end, step=self.memory.step
+            sequence=sequence, prefix=prefix, end=end, step=self.memory.cache.step
         )
         sequence.quiet_end = 0  # the step that passes the end is seen here as well
 

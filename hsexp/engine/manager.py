@@ -19,8 +19,8 @@ from hsexp.engine.keys import prefix_keys
 from hsexp.memory import HybridMemory, MemoryFault, SequenceMemory
 from hsexp.memory.checkpoint import Checkpoint
 from hsexp.memory.chunking import Chunking
-from hsexp.memory.hybrid import MISS, pool_usage
-from hsexp.memory.sequence import Hit
+from hsexp.memory.pool import pool_usage
+from hsexp.memory.sequence import MISS, Hit
 from hsexp.memory.standing import StandingRefusal
 
 NULL_ID = 0
@@ -109,7 +109,7 @@ class HybridCacheManager:
         """Admissions refused although the pages were there, counted at each try."""
         self._new_pages: list[int] = []
         self._new_composites: list[NewComposite] = []
-        self.forks = Forks(memory) if memory.branching.max_leaves else None
+        self.forks = Forks(memory) if memory.branching.leaves.max_leaves else None
         self._table_changes: list[TableChange] = []
 
     # -- what the scheduler calls --------------------------------------------------------------
@@ -120,12 +120,15 @@ class HybridCacheManager:
             self.forks.enter(request, self._sequence(request))
 
     def new_step_starts(self) -> None:
-        self.memory.step += 1
+        self.memory.cache.step += 1
+
+    def prefix_cache_lookup_enabled(self, request: Request) -> bool:
+        return self.enable_caching and not request.skip_reading_prefix_cache
 
     def get_computed_blocks(self, request: Request) -> tuple[PageIds, int, int]:
         """The joint hit of a waiting request: (pages, tokens, no junction to pin)."""
         memory, refused = self.memory, False
-        if not self.enable_caching or request.skip_reading_prefix_cache:
+        if not self.prefix_cache_lookup_enabled(request):
             hit = MISS
         else:
             sequence = self._sequence(request)
@@ -139,7 +142,7 @@ class HybridCacheManager:
             else:
                 hit = self._find(request, sequence)
         self._looked_up = _LookedUp(
-            request_id=request.request_id, hit=hit, losses=memory.num_losses, refused=refused
+            request_id=request.request_id, hit=hit, losses=memory.cache.num_losses, refused=refused
         )
         return NOTHING_NEW, hit.tokens, 0
 
@@ -201,7 +204,7 @@ class HybridCacheManager:
         """Publication happens in `extend`; the asynchronous scheduler calls this as well."""
 
     def record_prefix_cache_stats(self, request: Request, num_hits: int) -> None:
-        if self.prefix_cache_stats is not None and not request.skip_reading_prefix_cache:
+        if self.prefix_cache_stats is not None and self.prefix_cache_lookup_enabled(request):
             self.prefix_cache_stats.record(
                 num_tokens=request.num_tokens,
                 num_hits=num_hits,
@@ -253,14 +256,14 @@ class HybridCacheManager:
         if self._running:
             return False
         self.memory.unpin_all()
-        self.memory.reset_cache()
+        self.memory.cache.reset()
         if self.prefix_cache_stats is not None:
             self.prefix_cache_stats.reset = True
         return True
 
     @property
     def usage(self) -> float:
-        return pool_usage(self.memory.pools)
+        return pool_usage(self.memory.cache.pools)
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -301,13 +304,13 @@ class HybridCacheManager:
         looked_up, self._looked_up = self._looked_up, None
         if looked_up is None or looked_up.request_id != request.request_id:
             raise MemoryFault(f"request {request.request_id} is admitted without a lookup")
-        if looked_up.losses != memory.num_losses:
+        if looked_up.losses != memory.cache.num_losses:
             raise MemoryFault(
                 f"request {request.request_id} was looked up before entries were lost"
             )
         hit = looked_up.hit
         if looked_up.refused:
-            memory.counters.refusals += 1
+            memory.cache.counters.refusals += 1
             self.headroom_refusals += self._refused_by_headroom
             return None
         if not hit.ready:
@@ -343,10 +346,10 @@ class HybridCacheManager:
     def _remember_refusal(self, request: Request, sequence: SequenceMemory, hit: Hit) -> None:
         """The next steps need not look again. A request that reads no cache has nothing to look
         for, and an observer wants to see every lookup."""
-        if request.skip_reading_prefix_cache or self.memory.observer is not None:
+        if request.skip_reading_prefix_cache or self.memory.cache.observer is not None:
             return
         self._refusal = StandingRefusal(
-            self.memory, sequence, hit, request.num_tokens, losses_matter=True
+            self.memory.cache, sequence, hit, request.num_tokens, losses_matter=True
         )
 
     def _extend(self, running: _Running, computed: int, end: int) -> PageIds | None:

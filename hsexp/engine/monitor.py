@@ -89,12 +89,12 @@ class MemoryMonitor:
         self._sums = StepSums()
         self._clock = clock
         self._last: dict[str, int] = {}
-        self._cached = [0] * len(manager.memory.pools)
+        self._cached = [0] * len(manager.memory.cache.pools)
         self._census_at = float("-inf")
 
     def add_step(self) -> None:
         """One more step has been scheduled."""
-        self._sums.add(self._manager.memory, 1)
+        self._sums.add(self._manager.memory.cache, 1)
 
     def observe(self, *, is_idle: bool) -> MemoryState:
         """The state now, and what has been counted since the last call.
@@ -103,11 +103,12 @@ class MemoryMonitor:
             is_idle: no request is left, so that this is the last message for a while.
         """
         memory, now = self._manager.memory, self._clock()
+        cache = memory.cache
         if is_idle or now - self._census_at >= CENSUS_S:
             self._census_at = now
-            self._cached = [_count_cached(pool) for pool in memory.pools]
-        used_slots, num_slots = memory.states.slots()
-        slabs = memory.states.num_slabs()
+            self._cached = [_count_cached(pool) for pool in cache.pools]
+        used_slots, num_slots = cache.states.slots()
+        slabs = cache.states.num_slabs()
         return MemoryState(
             pools=[
                 PoolState(
@@ -116,19 +117,19 @@ class MemoryMonitor:
                     cached=min(cached, pool.num_free),
                     referenced=pool.spec.num_usable - pool.num_free,
                 )
-                for pool, cached in zip(memory.pools, self._cached, strict=True)
+                for pool, cached in zip(cache.pools, self._cached, strict=True)
             ],
             slabs=slabs,
             slab_slots=None if slabs is None else num_slots,
             used_slab_slots=None if slabs is None else used_slots,
             pinned=memory.pinning.num_pins,
-            stranded_bytes=stranded_bytes(memory.pools) if len(memory.pools) > 1 else None,
+            stranded_bytes=stranded_bytes(cache.pools) if len(cache.pools) > 1 else None,
             increments=self._increments(),
         )
 
     def _increments(self) -> dict[str, int]:
         manager = self._manager
-        totals = {name: getattr(manager.memory.counters, name) for name in _MEMORY_COUNTERS}
+        totals = {name: getattr(manager.memory.cache.counters, name) for name in _MEMORY_COUNTERS}
         totals["headroom_refusals"] = manager.headroom_refusals
         totals |= self._sums.counters()
         increments = {name: total - self._last.get(name, 0) for name, total in totals.items()}

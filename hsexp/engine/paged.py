@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import vllm.envs as envs
 from vllm.config.mamba import MambaBackendEnum
 from vllm.utils.math_utils import round_up
 from vllm.utils.torch_utils import async_tensor_h2d
 
 from hsexp.config.base import ConfigError
-from hsexp.engine.kernels.ops import PagedOps, ops_for
+from hsexp.engine.kernels.ops import PagedOps
 from hsexp.engine.manager import NULL_ID, NewComposite
 from hsexp.engine.settings import EngineSettings
 from hsexp.memory.checkpoint import NO_LINE
@@ -191,6 +192,23 @@ class LayerStates:
     """[composite id]"""
 
 
+def ops_for(device: torch.device) -> PagedOps:
+    """The implementation for the device that holds the states.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if device.type == "cuda":
+        from hsexp.engine.kernels.fused import FusedOps
+
+        return FusedOps()
+    if device.type == "cpu":
+        from hsexp.engine.kernels.cpu import CpuOps
+
+        return CpuOps()
+    raise ConfigError(f"paged states need a device of type cpu or cuda, got {device.type}")
+
+
 class CompositeTable:
     """Member pages and convolution lines by composite id; the same for all attention layers."""
 
@@ -278,7 +296,8 @@ def table() -> CompositeTable | None:
 
 
 def _require_plain_updates(vllm_config: Any) -> None:
-    """Our kernels stand for vLLM's own Triton update, and round states to nearest."""
+    """Our kernels stand for vLLM's own Triton update. They round states to nearest, and keep the
+    channels of a convolution state side by side."""
     mamba = vllm_config.mamba_config
     if mamba.backend not in (MambaBackendEnum.TRITON, MambaBackendEnum.CPU):
         name = mamba.backend.name.lower()
@@ -286,4 +305,9 @@ def _require_plain_updates(vllm_config: Any) -> None:
     if mamba.enable_stochastic_rounding:
         raise ConfigError(
             "mamba_config.enable_stochastic_rounding must be false for paged states, got true"
+        )
+    if envs.VLLM_SSM_CONV_STATE_LAYOUT not in (None, "SD"):
+        raise ConfigError(
+            "VLLM_SSM_CONV_STATE_LAYOUT must be SD for paged states, got "
+            f"{envs.VLLM_SSM_CONV_STATE_LAYOUT}"
         )

@@ -7,8 +7,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-_registered = False
-
 
 def register() -> None:
     """Verify the targets and replace them. Safe to call more than once.
@@ -16,32 +14,16 @@ def register() -> None:
     Raises:
         PatchError: vLLM is not the one that this was written against.
     """
-    global _registered
-    if _registered:
-        return
-    from hsexp.engine.targets import verify_targets
+    from hsexp.engine import targets
 
-    verify_targets()
+    if targets.active:
+        return
+    targets.verify_targets()
     _patch_configuration()
     _patch_engine_core()
     _patch_front_end()
     _patch_worker()
-    _registered = True
-
-
-def require_active() -> None:
-    """Refuse to serve in a process whose vLLM was not patched, as under VLLM_PLUGINS=other.
-
-    Raises:
-        PatchError: the plugin was not loaded here.
-    """
-    if not _registered:
-        from hsexp.engine.targets import PatchError
-
-        raise PatchError(
-            "the hsexp plugin is not active in this process: vLLM has not loaded its entry point "
-            "(vllm.general_plugins, name hsexp; see VLLM_PLUGINS)"
-        )
+    targets.active = True
 
 
 def _patch_configuration() -> None:

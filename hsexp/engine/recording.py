@@ -133,8 +133,8 @@ class RecordingScheduler(HybridScheduler):
 
     def shutdown(self) -> None:
         memory = self._memory
-        kept = sum(pool.spec.num_usable - pool.num_free for pool in memory.pools)
-        self._write("end", time.monotonic_ns(), self._counters(), len(memory.sequences), kept)
+        kept = sum(pool.spec.num_usable - pool.num_free for pool in memory.cache.pools)
+        self._write("end", time.monotonic_ns(), self._counters(), len(memory.cache.sequences), kept)
         if self._file is not None:
             with suppress(OSError):
                 self._file.close()
@@ -168,7 +168,7 @@ class RecordingScheduler(HybridScheduler):
         return len(self.waiting) + len(self.skipped_waiting)
 
     def _counters(self) -> dict[str, int]:
-        return asdict(self._memory.counters) | self._sums.counters()
+        return asdict(self._memory.cache.counters) | self._sums.counters()
 
     def _mark(self) -> None:
         self._write("mark", time.monotonic_ns(), self._counters())

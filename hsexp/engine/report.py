@@ -20,7 +20,7 @@ from vllm.v1.engine import EngineCoreReadyResponse
 
 from hsexp.config.base import Config, ConfigError
 from hsexp.engine.settings import EngineSettings
-from hsexp.engine.targets import VLLM_VERSION, PatchError
+from hsexp.engine.targets import VLLM_VERSION, PatchError, require_active
 
 logger = init_logger(f"vllm.{__name__}")
 
@@ -170,7 +170,9 @@ def make_report(scheduler: Any) -> None:
                 page_bytes=pool.spec.page_bytes,
                 headroom_pages=headroom,
             )
-            for pool, headroom in zip(memory.pools, memory.admission.headroom_pages, strict=True)
+            for pool, headroom in zip(
+                memory.cache.pools, memory.admission.headroom_pages, strict=True
+            )
         ),
         max_running=scheduler.max_num_running_reqs,
         max_model_len=scheduler.max_model_len,
@@ -240,9 +242,9 @@ def plugin_digest() -> str:
 
 def _describe_worker(worker: Any) -> dict[str, Any]:
     """Runs in the worker's process: facts of its buffers."""
-    from hsexp.engine import paged, plugin
+    from hsexp.engine import paged
 
-    plugin.require_active()
+    require_active()
     runner = worker.model_runner
     layers = runner.compilation_config.static_forward_context.values()
     caches = [layer.kv_cache for layer in layers if hasattr(layer, "kv_cache")]

@@ -11,10 +11,10 @@ from vllm.v1.request import Request, RequestStatus
 from hsexp.config.base import ConfigError
 from hsexp.engine.manager import HybridCacheManager
 from hsexp.engine.monitor import HybridStats, MemoryMonitor
-from hsexp.engine.plugin import require_active
-from hsexp.engine.refusals import refuse_features, refuse_short_steps
+from hsexp.engine.refusals import refuse_contradictions, refuse_features, refuse_short_steps
 from hsexp.engine.report import make_report
 from hsexp.engine.settings import EngineSettings
+from hsexp.engine.targets import require_active
 
 
 class HybridScheduler(Scheduler):
@@ -24,6 +24,7 @@ class HybridScheduler(Scheduler):
         require_active()
         settings = EngineSettings.of(vllm_config.additional_config)
         refuse_features(vllm_config)
+        refuse_contradictions(vllm_config.cache_config, vllm_config.scheduler_config)
         refuse_short_steps(vllm_config, settings)
         super().__init__(vllm_config, *args, **kwargs)
         self.settings = settings

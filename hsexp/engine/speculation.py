@@ -7,11 +7,12 @@
     2 accepted   the next pass forks the leaf at `known`, and computes d1 and d2 on its way
     3 accepted   it forks the leaf behind d3
 
-These are the two states of `hsexp.memory.drafting`: one over what is certain, one over the drafts.
-Here they are two requests of vLLM that run in one step, each on its copy of the leaf's state and
-tail. What a rejected draft has written lies in pages of the drafted request, and nobody finds it
-under other tokens, so that there is nothing to undo. A step ends on the checkpoint grid: what lies
-across a boundary takes one step more, and leaves a state there from which a pass may start as well.
+These are the two states of `hsexp.memory.branching.drafting`: one over what is certain, one over
+the drafts. Here they are two requests of vLLM that run in one step, each on its copy of the leaf's
+state and tail. What a rejected draft has written lies in pages of the drafted request, and nobody
+finds it under other tokens, so that there is nothing to undo. A step ends on the checkpoint grid:
+what lies across a boundary takes one step more, and leaves a state there from which a pass may
+start as well.
 """
 
 from collections.abc import Sequence

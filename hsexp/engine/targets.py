@@ -12,6 +12,9 @@ from typing import Any
 
 VLLM_VERSION = "0.27.1"
 
+active = False
+"""Whether vLLM has been patched in this process (`hsexp.engine.plugin.register`)."""
+
 
 class PatchError(RuntimeError):
     """vLLM is not the one that the plugin was written against."""
@@ -226,3 +229,16 @@ def verify_targets() -> None:
         raise PatchError(f"vLLM must be {VLLM_VERSION}, got {vllm.__version__}")
     for target in TARGETS:
         target.verify()
+
+
+def require_active() -> None:
+    """Refuse to serve in a process whose vLLM was not patched, as under VLLM_PLUGINS=other.
+
+    Raises:
+        PatchError: the plugin was not loaded here.
+    """
+    if not active:
+        raise PatchError(
+            "the hsexp plugin is not active in this process: vLLM has not loaded its entry point "
+            "(vllm.general_plugins, name hsexp; see VLLM_PLUGINS)"
+        )

@@ -16,7 +16,7 @@ import numpy as np
 
 from hsexp.config.campaigns import BranchingCampaign
 from hsexp.labs.lines import Lab, Line
-from hsexp.memory.beams import Beam, Beams
+from hsexp.memory.branching.beams import Beam, Beams
 from hsexp.memory.config import MemoryConfig
 from hsexp.memory.organizations import Organization
 from hsexp.memory.sequence import SequenceMemory

@@ -103,10 +103,11 @@ class Lab:
             LabError: it does not fit.
         """
         line, memory = Line(self, tokens, len(tokens)), self.memory
-        memory.step += 1  # what earlier steps published can be hit
+        memory.cache.step += 1  # what earlier steps published can be hit
         found: Hit | None = None
         if leaf:
-            found = memory.branching.find_leaf(line.sequence, self.leaf_key(line, len(tokens) - 1))
+            key = self.leaf_key(line, len(tokens) - 1)
+            found = memory.branching.leaves.find(line.sequence, key)
         hit = found or memory.lookup(line.sequence, len(tokens))
         refusal = memory.refusal(line.sequence, hit, len(tokens), nothing_runs=True)
         if refusal is not None:
@@ -124,10 +125,9 @@ class Lab:
         child = Line(
             self, [*parent.tokens[: parent.computed], token], parent.sequence.num_prompt_tokens
         )
-        branching = self.memory.branching
         if not by_copying:
-            branching.fork(parent.sequence, child.sequence, parent.computed)
-        elif not branching.fork_by_copying(parent.sequence, child.sequence, parent.computed):
+            self.memory.fork(parent.sequence, child.sequence, parent.computed)
+        elif not self.memory.fork_by_copying(parent.sequence, child.sequence, parent.computed):
             raise LabError(f"{self.name}: no room to copy {parent.computed} tokens")
         child.computed = parent.computed
         return child
@@ -155,7 +155,7 @@ class Lab:
         for copy in self.memory.take_copies():
             self.copies[copy.kind] += 1
             self.copied_bytes += self._bytes_of(copy)
-        self.memory.step += 1
+        self.memory.cache.step += 1
 
     def release(self, line: Line, *, leaf: bool = False) -> None:
         key = self.leaf_key(line, line.computed) if leaf else None
@@ -171,8 +171,8 @@ class Lab:
     # -- counts ----------------------------------------------------------------------------------
 
     def _note_use(self) -> None:
-        used = [pool.spec.num_usable - pool.num_free for pool in self.memory.pools]
-        sizes = [pool.spec.page_bytes for pool in self.memory.pools]
+        used = [pool.spec.num_usable - pool.num_free for pool in self.memory.cache.pools]
+        sizes = [pool.spec.page_bytes for pool in self.memory.cache.pools]
         self.peak_pages = max(self.peak_pages, sum(used))
         self.peak_bytes = max(
             self.peak_bytes, sum(pages * size for pages, size in zip(used, sizes, strict=True))

@@ -1,7 +1,8 @@
 """What drafting yields and costs: tokens of a pass, tokens computed twice, and states in memory.
 
 The sampler is real, over models whose distributions are known; the memory is the core's. Drafts
-are cut at checkpoint boundaries (`hsexp.memory.drafting`), which the expected number does not know.
+are cut at checkpoint boundaries (`hsexp.memory.branching.drafting`), which the expected number
+does not know.
 """
 
 from collections.abc import Sequence

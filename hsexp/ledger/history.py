@@ -8,7 +8,9 @@ keeps it in `implied` until a writer has added the event.
 from collections.abc import Iterable
 from typing import Any
 
+from hsexp.ledger.contract import Contract, Term
 from hsexp.ledger.journal import Event, LedgerError
+from hsexp.ledger.older import contract_of_header
 
 SCHEMA = 1
 """Of the events. A reader refuses any other."""
@@ -23,6 +25,8 @@ class History:
 
     def __init__(self) -> None:
         self.header: Event | None = None
+        self.extensions: list[Event] = []
+        """Terms that the contract took on after the header, in order."""
         self.launches: list[Event] = []
         self.rows: dict[str, Row] = {}
         """Every attempt by its id, in order of recording."""
@@ -36,6 +40,22 @@ class History:
         self.registered: Event | None = None
         """What was fixed before the first run; ledgers from before this was kept have none."""
         self.amendments: list[Event] = []
+
+    @property
+    def contract(self) -> Contract:
+        """What the runs share, and what the names in their rows mean."""
+        assert self.header is not None
+        contract = contract_of_header(self.header["contract"], self._runs())
+        for event in self.extensions:
+            contract = contract.extended(Contract.of(event["contract"]))
+        return contract
+
+    def terms_with_runs(self, contract: Contract) -> set[Term]:
+        """Those of a contract that may not change any more. A failed attempt measured nothing."""
+        return set().union(*(contract.terms_of(row) for row in self._runs()))
+
+    def _runs(self) -> list[Row]:
+        return [row for row in self.rows.values() if row["status"] == "ok"]
 
     @property
     def registration(self) -> dict[str, Any] | None:
@@ -58,6 +78,8 @@ class History:
             match kind:
                 case "header":
                     self._start(event)
+                case "extend":
+                    self.extensions.append(event)
                 case "launch":
                     self.launches.append(event)
                 case "attempt":

@@ -28,7 +28,7 @@ import pandas as pd
 from filelock import FileLock, Timeout
 
 from hsexp.ledger.attempt import Attempt
-from hsexp.ledger.contract import differences, plain_data
+from hsexp.ledger.contract import Contract, differences, plain_data
 from hsexp.ledger.frame import attempt_frame, require_comparable
 from hsexp.ledger.history import FIRST_OK, SCHEMA, History, Row
 from hsexp.ledger.journal import (
@@ -41,7 +41,7 @@ from hsexp.ledger.journal import (
 )
 from hsexp.ledger.provenance import Provenance
 from hsexp.ledger.tables import EncodedTable, decode_table
-from hsexp.plan.cells import Cell
+from hsexp.plan.cells import Cell, canonical_json
 
 
 class Claim:
@@ -72,6 +72,10 @@ class Ledger:
         self._requests = path / "requests"
         self._steps = path / "steps"
         self._locks = path / "locks"
+        self._agreed: Contract | None = None
+        """What this object was told that its runs mean."""
+        self._num_extensions = 0
+        """Extensions that `_agreed` was compared with."""
 
     # -- opening ---------------------------------------------------------------------------------
 
@@ -79,11 +83,12 @@ class Ledger:
     def open(cls, path: str | Path, *, contract: Mapping[str, Any] | None = None) -> Self:
         """Open for writing; several processes may. Sets right what a killed writer left.
 
-        With a contract, a new ledger is made where there is none. Without, the ledger must exist.
+        With a contract, a new ledger is made where there is none, and an existing one takes on the
+        names that are new to it. Without, the ledger must exist.
 
         Raises:
-            LedgerError: the ledger holds another contract (each differing field is named), is
-                damaged, cannot be written, or does not exist.
+            LedgerError: the contract gives another meaning to what has runs (each differing field
+                is named); the ledger is damaged, cannot be written, or does not exist.
         """
         ledger = cls(Path(path), writable=True)
         ledger._refresh()
@@ -93,11 +98,10 @@ class Ledger:
             ledger.require_contract(contract)
         ledger._make_folders()
         with ledger._writing():
-            if ledger._history.header is None:
-                assert contract is not None
-                ledger._write_header(contract)
-            elif contract is not None:
-                ledger.require_contract(contract)
+            if contract is not None:
+                if ledger._history.header is None:
+                    ledger._write_header(contract)
+                ledger._agree(Contract.of(contract))
             ledger._remove_orphans()
         return ledger
 
@@ -115,9 +119,9 @@ class Ledger:
 
     @property
     def contract(self) -> dict[str, Any]:
-        """What all cells here share."""
-        contract: dict[str, Any] = self._require_header()["contract"]
-        return contract
+        """What the runs here share and what their names mean; see `hsexp.ledger.contract`."""
+        self._require_header()
+        return self._current().contract.to_data()
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -128,12 +132,44 @@ class Ledger:
         )
 
     def require_contract(self, contract: Mapping[str, Any]) -> None:
-        """Raise LedgerError unless this is the ledger's contract; each differing field is named."""
-        found = differences(ledger=self.contract, run=contract)
-        if found:
-            raise LedgerError(
-                "\n  ".join([f"{self.path} holds runs of another configuration:", *found])
-            )
+        """Whether runs of a contract may stand here; changes nothing.
+
+        Raises:
+            LedgerError: the contract differs in what all runs share or in a name that has runs;
+                each differing field is named.
+        """
+        self._require_header()
+        ours = self._current().contract
+        fixed = self._history.terms_with_runs(ours)
+        self._refuse(ours.conflicts(Contract.of(contract), fixed=fixed))
+
+    def agree(self, contract: Mapping[str, Any]) -> None:
+        """Take on the names of a contract that are new, and those that changed and have no runs.
+
+        Raises:
+            LedgerError: as `require_contract`.
+        """
+        with self._writing():
+            self._agree(Contract.of(contract))
+
+    def require_cells(self, cells: Iterable[Cell]) -> None:
+        """Whether every setting that has a run here is the same cell as in a plan.
+
+        Contracts say so where they have all names; those of older ledgers lack some.
+
+        Raises:
+            LedgerError: names the first setting that has become another cell.
+        """
+        rows = self._current().rows.values()
+        runs = {_setting(row): row["cell_id"] for row in rows if row["status"] == "ok"}
+        for cell in cells:
+            setting = canonical_json([cell.block, cell.axes])
+            if runs.get(setting, cell.cell_id) != cell.cell_id:
+                axes = " ".join(f"{axis}={value}" for axis, value in cell.axes.items())
+                raise LedgerError(
+                    f"{self.path} holds runs of another configuration:\n  block {cell.block}, "
+                    f"{axes}: ledger has cell {runs[setting]}, this run has {cell.cell_id}"
+                )
 
     @property
     def registration(self) -> dict[str, Any] | None:
@@ -232,6 +268,7 @@ class Ledger:
             raise ValueError(f"cell {attempt.cell.cell_id}: a request table belongs to ok attempts")
         cell_id = attempt.cell.cell_id
         with self._writing():
+            self._require_agreement()
             attempt_id = f"{cell_id}-{self.num_attempts(cell_id) + 1}"
             events: list[Event] = [{"kind": "attempt", "row": attempt.to_row(attempt_id)}]
             if attempt.status == "ok" and cell_id not in self._history.adopted:
@@ -260,6 +297,7 @@ class Ledger:
         further = row["provenance"].get("reused_from") or {"ledger": ".", "attempt_id": accepted}
         stands_in = source.path / further["ledger"]
         with self._writing():
+            self._require_agreement()
             if (counts := self._history.adopted.get(cell.cell_id)) is not None:
                 return counts
             attempt_id = f"{cell.cell_id}-{self.num_attempts(cell.cell_id) + 1}"
@@ -411,6 +449,29 @@ class Ledger:
         self._journal.append(events)
         self._refresh()
 
+    def _agree(self, contract: Contract) -> None:
+        """Under the lock: refuse a contract, or extend the ledger's by it."""
+        ours = self._history.contract
+        fixed = self._history.terms_with_runs(ours)
+        self._refuse(ours.conflicts(contract, fixed=fixed))
+        if news := ours.news(contract).to_data():
+            self._append([{"kind": "extend", "contract": news, "recorded_at": utc_now()}])
+        self._agreed, self._num_extensions = contract, len(self._history.extensions)
+
+    def _require_agreement(self) -> None:
+        """Under the lock: what other processes added since then must leave our names alone."""
+        if self._agreed is None or len(self._history.extensions) == self._num_extensions:
+            return
+        ours = self._history.contract
+        self._refuse(ours.conflicts(self._agreed, fixed=ours.terms))
+        self._num_extensions = len(self._history.extensions)
+
+    def _refuse(self, differing: Sequence[str]) -> None:
+        if differing:
+            raise LedgerError(
+                "\n  ".join([f"{self.path} holds runs of another configuration:", *differing])
+            )
+
     def _write_header(self, contract: Mapping[str, Any]) -> None:
         if any(self._requests.glob("*.parquet")):
             raise LedgerError(
@@ -473,6 +534,11 @@ class Ledger:
     def _require_writable(self) -> None:
         if not self._writable:
             raise LedgerError(f"{self.path}: was opened for reading; use Ledger.open to write")
+
+
+def _setting(row: Row) -> str:
+    """What the analysis tells rows apart by."""
+    return canonical_json([row["block"], row["axes"]])
 
 
 def utc_now() -> str:

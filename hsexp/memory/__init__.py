@@ -1,15 +1,16 @@
 """Memory of hybrid models: the same code under the simulator and inside vLLM."""
 
-from hsexp.memory.branching import exact_prefix
+from hsexp.memory.branching.leaves import exact_prefix
 from hsexp.memory.build import build_memory
+from hsexp.memory.cache import Cache, MemoryCounters
 from hsexp.memory.config import MemoryConfig
-from hsexp.memory.copies import Copy
-from hsexp.memory.hybrid import HybridMemory, MemoryCounters
+from hsexp.memory.hybrid import HybridMemory
 from hsexp.memory.observer import Observer
 from hsexp.memory.pool import MemoryFault, PagePool, PoolSpec
-from hsexp.memory.sequence import Depths, Hit, PrefixKeys, Refusal, SequenceMemory
+from hsexp.memory.sequence import Copy, Depths, Hit, PrefixKeys, Refusal, SequenceMemory
 
 __all__ = [
+    "Cache",
     "Copy",
     "Depths",
     "Hit",

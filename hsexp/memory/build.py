@@ -1,6 +1,7 @@
 """Assembles a memory from its settings and a budget."""
 
 from hsexp.memory.admission import HeadroomAdmission, floor_of
+from hsexp.memory.cache import Cache
 from hsexp.memory.config import MemoryConfig
 from hsexp.memory.hybrid import HybridMemory
 from hsexp.memory.lifetime import ReleaseSuperseded, RetainDemanded
@@ -35,13 +36,17 @@ def build_memory(
     pools = tuple(PagePool(spec) for spec in organization.plan(nominal_bytes).pools)
     states = organization.build_states(pools)
     retention, pinning = config.retention, config.pinning
-    return HybridMemory(
-        attention_pool=pools[0],
+    cache = Cache(
+        pools=pools,
         states=states,
         block_size=organization.block_size,
         checkpoint_grid=organization.checkpoint_grid,
-        num_admission_states=config.organization.num_admission_states,
         order=config.organization.release_order,
+        observer=observer,
+    )
+    return HybridMemory(
+        cache,
+        num_admission_states=config.organization.num_admission_states,
         admission=HeadroomAdmission(
             pools,
             headroom=config.admission.headroom,
@@ -58,7 +63,6 @@ def build_memory(
             demand_keys=pinning.demand_keys,
             max_pages=floor_of(pinning.protected_fraction, states.pool.spec.num_pages),
         ),
-        observer=observer,
         max_leaves=max_leaves,
         max_drafts=max_drafts,
     )

@@ -9,14 +9,10 @@ state takes and where its convolution state lies.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Iterator
 
 from hsexp.memory.policies.eviction import ReleaseOrder
 from hsexp.memory.pool import MemoryFault, PagePool
-
-if TYPE_CHECKING:
-    from hsexp.memory.slab import Slab
 
 NO_LINE = -1
 """Convolution line of a state whose convolution lies in its own pages."""
@@ -48,6 +44,41 @@ class Checkpoint:
         if self.slab is None:
             return NO_LINE
         return self.slab.page * self.slab.num_slots + self.slot
+
+
+class Slab:
+    """One page of convolution slots (S2, `hsexp.memory.slab`); `serial` is its creation order."""
+
+    __slots__ = ("free_mask", "heap_active", "heap_idle", "num_active", "num_slots", "page",
+                 "serial", "slots")  # fmt: skip
+
+    def __init__(self, page: int, serial: int, num_slots: int) -> None:
+        self.page = page
+        self.serial = serial
+        self.num_slots = num_slots
+        self.slots: list[Checkpoint | None] = [None] * num_slots
+        self.free_mask = (1 << num_slots) - 1
+        self.num_active = 0
+        self.heap_active = False
+        self.heap_idle = False
+
+    def __lt__(self, other: "Slab") -> bool:
+        return self.serial < other.serial
+
+    def __repr__(self) -> str:
+        return f"Slab(page={self.page}, active={self.num_active}, used={self.num_used})"
+
+    @property
+    def num_free(self) -> int:
+        return self.free_mask.bit_count()
+
+    @property
+    def num_used(self) -> int:
+        return self.num_slots - self.free_mask.bit_count()
+
+    def checkpoints(self) -> Iterator[Checkpoint]:
+        """The states that have a slot here."""
+        return (checkpoint for checkpoint in self.slots if checkpoint is not None)
 
 
 class StateStore(ABC):

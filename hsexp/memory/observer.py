@@ -1,16 +1,12 @@
 """Events of the memory core. An absent observer costs one comparison an operation."""
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from hsexp.memory.checkpoint import Checkpoint
-from hsexp.memory.sequence import Depths, Hit, Refusal, SequenceMemory
-
-if TYPE_CHECKING:
-    from hsexp.memory.copies import Copy
+from hsexp.memory.sequence import Copy, Depths, Hit, Refusal, SequenceMemory
 
 Kind = Literal["attention", "checkpoint"]
-AllocationCause = Literal["admission", "prefill", "decode"]
 LossCause = Literal["reassigned", "slab", "withdrawn", "reset", "leaf"]
 
 
@@ -32,7 +28,7 @@ class Observer:
     def on_allocate(self, sequence: SequenceMemory, num_blocks: int, num_states: int) -> None:
         """New attention blocks and states were taken for the coming step."""
 
-    def on_copy(self, sequence: SequenceMemory, copy: "Copy") -> None:
+    def on_copy(self, sequence: SequenceMemory, copy: Copy) -> None:
         """A branch took a page or a state of its own, and what it shared is copied there."""
 
     def on_publish(self, sequence: SequenceMemory, kind: Kind, key: Hashable, tokens: int) -> None:

@@ -9,7 +9,7 @@ of the cached entries is told (`on_reassign`), so nothing is readable under an o
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -120,3 +120,9 @@ class PagePool:
 
 def _own_no_entries(pages: list[int]) -> None:
     """A pool on its own caches nothing."""
+
+
+def pool_usage(pools: Sequence[PagePool]) -> float:
+    """Referenced bytes over usable bytes."""
+    used = sum((p.spec.num_usable - p.num_free) * p.spec.page_bytes for p in pools)
+    return used / sum(p.spec.usable_bytes for p in pools)

@@ -2,8 +2,9 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
-from hsexp.memory.checkpoint import Checkpoint
+from hsexp.memory.checkpoint import NO_LINE, Checkpoint
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +44,7 @@ class SequenceMemory:
     quiet_end: int = 0
     """A step that ends at or before this token needs, completes and gives up nothing here."""
     scratch: Checkpoint | None = None
-    """The state over draft tokens, until they are accepted or not (`hsexp.memory.drafting`)."""
+    """The state over draft tokens, until they are accepted or not (`branching.drafting`)."""
     retained: list[Checkpoint] = field(default_factory=list)
     """Superseded states that the lifetime policy keeps until this request leaves."""
 
@@ -57,13 +58,22 @@ class SequenceMemory:
         held = (self.scratch, self.state, self.superseded, *reversed(self.retained))
         return tuple(state for state in held if state is not None)
 
+    def clear(self) -> None:
+        """It holds nothing any more."""
+        self.blocks = []
+        self.num_published_blocks = 0
+        self.state = self.superseded = self.scratch = None
+        self.state_index = -1
+        self.retained = []
+        self.quiet_end = 0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hit:
     """A joint restart point: attention blocks and a complete state at one length.
 
     A lookup finds boundaries of the checkpoint grid. A fork or a leaf may be at any length, its
-    last block being a partial one (`hsexp.memory.branching`).
+    last block being a partial one (`hsexp.memory.branching.forks`).
     """
 
     tokens: int
@@ -74,6 +84,27 @@ class Hit:
     """False while part of it is being computed by the step that is being scheduled."""
     gap: Hashable | None = field(default=None, compare=False)
     """Key of the first block that is missing before a deeper checkpoint, if there is one."""
+
+
+MISS = Hit(tokens=0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Copy:
+    """One physical copy of a page or a state."""
+
+    kind: Literal["attention", "state"]
+    request_id: int | str
+    """Whose copy it is."""
+    source: tuple[int, ...]
+    """An attention page, or the pages of a state, its representative first."""
+    target: tuple[int, ...]
+    num_tokens: int
+    """Valid tokens: of the page, or those that the state stands at."""
+    step: int
+    source_line: int = NO_LINE
+    """Convolution line of a state that has one outside its pages."""
+    target_line: int = NO_LINE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hsexp.memory.hybrid import HybridMemory
+from hsexp.memory.cache import Cache
 from hsexp.memory.pool import PagePool
 
 
@@ -23,12 +23,12 @@ class StepSums:
     used_slot_steps: int = 0
     slab_slot_steps: int = 0
 
-    def add(self, memory: HybridMemory, num_steps: int) -> None:
-        pools = memory.pools
+    def add(self, cache: Cache, num_steps: int) -> None:
+        pools = cache.pools
         if len(pools) > 1:
             self.stranded_byte_steps += num_steps * stranded_bytes(pools)
             self.pool_byte_steps += num_steps * sum(pool.spec.usable_bytes for pool in pools)
-        used, slots = memory.states.slots()
+        used, slots = cache.states.slots()
         if slots:
             self.used_slot_steps += used * num_steps
             self.slab_slot_steps += slots * num_steps

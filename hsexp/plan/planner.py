@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from hsexp.config.axes import ARM_AXES, AXES, SEEDS
@@ -15,6 +15,7 @@ from hsexp.config.engine import VllmEngine
 from hsexp.config.launch import Launch
 from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.plan.cells import Cell, Plan, content_key
+from hsexp.plan.contract import contract_of
 from hsexp.plan.registration import registration_of
 from hsexp.plan.resolve import Catalog, changes, resolve
 from hsexp.plan.run import RunConfig, VllmRunConfig
@@ -60,7 +61,7 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
     return Plan(
         campaign=campaign.name,
         cells=tuple(cells.values()),
-        contract=_contract(launch, catalog, engine=engine),
+        contract=contract_of(campaign.name, cells.values()),
         notes=(*resolved.notes, *notes),
         registration=registration_of(launch),
     )
@@ -73,7 +74,7 @@ def _narrow(launch: Launch) -> tuple[dict[str, Block], list[str]]:
     """Blocks after narrowing. A block that lacks a chosen value is left out while another block
     has it; where none has it, the value replaces the axis in all."""
     blocks, notes = dict(launch.serving.blocks), []
-    for axis in AXES:
+    for axis in (*ARM_AXES, SEEDS):
         chosen = axis.pinned(launch)
         if chosen is None:
             continue
@@ -234,58 +235,3 @@ def _scheduler_of(
 
 def _exact_of(launch: Launch, block: Block) -> bool:
     return launch.engine.exact if block.exact is None else block.exact
-
-
-def _contract(launch: Launch, catalog: Catalog, *, engine: str) -> dict[str, Any]:
-    """What every cell of the ledger shares. The axes' options are part of it, so that a ledger
-    never holds two meanings of one name; budgets carry theirs in their bytes."""
-    blocks = launch.serving.blocks.values()
-    separate = {name: block.separate for name, block in launch.serving.blocks.items()}
-    return (
-        {
-            "campaign": launch.serving.name,
-            "engine": engine,
-            "model": launch.model.model_dump(mode="json"),
-            "device": _device_of(launch, engine=engine).model_dump(mode="json"),
-            "scheduler": launch.scheduler.model_dump(mode="json"),
-            "separate": {name: chosen for name, chosen in separate.items() if chosen is not None},
-            "workload": _named_laws(
-                launch.workload, "workload", [block.workload for block in blocks], axis="sharing"
-            ),
-            "arrivals": _named_laws(
-                launch.arrivals, "arrivals", [block.arrivals for block in blocks], axis="rate_per_s"
-            ),
-        }
-        | {
-            group: {name: option.model_dump(mode="json") for name, option in members.items()}
-            for group, members in catalog.options.items()
-            if group != "budget"
-        }
-        | _serving_contract(launch, engine=engine)
-        | _exact_contract(launch)
-    )
-
-
-def _serving_contract(launch: Launch, *, engine: str) -> dict[str, Any]:
-    """Nothing for a simulation, so that its ledgers stay what they are."""
-    if engine == "sim":
-        return {}
-    serving = _serving_of(launch)
-    return {"serving": serving | {"hardware": serving["hardware"].model_dump(mode="json")}}
-
-
-def _exact_contract(launch: Launch) -> dict[str, Any]:
-    """Nothing where no block is exact, so that ledgers from before stay what they are."""
-    exact = {name: _exact_of(launch, block) for name, block in launch.serving.blocks.items()}
-    return {"exact": exact} if any(exact.values()) else {}
-
-
-def _named_laws(
-    of_launch: dict[str, Any], group: str, names: Iterable[str | None], *, axis: str
-) -> dict[str, Any]:
-    """The laws that the campaign's blocks draw from, without the axis that fills them."""
-    laws = {name or "launch": _of_block(of_launch, group, name) for name in names}
-    return {
-        name: {key: value for key, value in law.items() if key != axis}
-        for name, law in laws.items()
-    }

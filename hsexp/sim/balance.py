@@ -82,9 +82,9 @@ def check_tokens(record: RunRecord) -> None:
 
 def _check_memory(memory: HybridMemory) -> None:
     """Everything was given back; what is cached lies in free pages."""
-    _equal("live requests in memory", len(memory.sequences), 0)
+    _equal("live requests in memory", len(memory.cache.sequences), 0)
     _equal("pins", memory.pinning.num_pins, 0)
-    for pool in memory.pools:
+    for pool in memory.cache.pools:
         _equal(f"free pages of pool {pool.spec.name}", pool.num_free, pool.spec.num_usable)
 
 

@@ -56,7 +56,7 @@ def simulate(
     record = RunRecord(
         requests=_request_table(run.requests),
         steps=_step_table(run.stretches),
-        counters=asdict(memory.counters) | run.sums.counters(),
+        counters=asdict(memory.cache.counters) | run.sums.counters(),
         engine={
             "engine": "sim",
             "device": device.name,
@@ -66,7 +66,7 @@ def simulate(
                     "num_pages": pool.spec.num_pages,
                     "page_bytes": pool.spec.page_bytes,
                 }
-                for pool in memory.pools
+                for pool in memory.cache.pools
             },
             "headroom_pages": list(memory.admission.headroom_pages),
         },

@@ -210,7 +210,7 @@ class SimScheduler:
     # -- one step ----------------------------------------------------------------------------
 
     def _schedule_step(self) -> None:
-        self.memory.step = self._step
+        self.memory.cache.step = self._step
         self._preempted = False
         separate = self.config.separate
         due = [] if separate else [*self._growth.pop(self._decode_step)]
@@ -271,7 +271,7 @@ class SimScheduler:
             if left <= 0:
                 break
             if self._still_refused(head):
-                self.memory.counters.refusals += 1
+                self.memory.cache.counters.refusals += 1
                 break
             chunk = self._try_admit(head, left)
             if not chunk:
@@ -382,7 +382,7 @@ class SimScheduler:
             )
         if decode_tokens:
             self._steps_without_progress = 0
-        self.sums.add(self.memory, num_steps)
+        self.sums.add(self.memory.cache, num_steps)
         self._now_ns += num_steps * step_ns
         self._step += num_steps
         if not decodes_wait:
@@ -487,7 +487,7 @@ class SimScheduler:
         """Every step that is leaped over would have asked for the head, and been refused."""
         asks = self._waiting and len(self._running) < self.cap and self._token_budget_left(0) > 0
         if asks:
-            self.memory.counters.refusals += num_steps
+            self.memory.cache.counters.refusals += num_steps
 
     def _remember(
         self, refusal: Refusal, sequence: SequenceMemory, hit: Hit, num_tokens: int, left: int
@@ -497,15 +497,15 @@ class SimScheduler:
         Losing the hit can matter if the request fits once its hit need not be taken out of the
         queue, or if the budget has no chunk for it without that hit, so that it is not asked.
         """
-        memory = self.memory
-        held = 0 if hit.checkpoint is None else memory.states.pages_to_hold(hit.checkpoint)
+        cache = self.memory.cache
+        held = 0 if hit.checkpoint is None else cache.states.pages_to_hold(hit.checkpoint)
         fits_without_hit = refusal.need - held + refusal.headroom <= refusal.free
         self._refused = StandingRefusal(
-            memory,
+            cache,
             sequence,
             hit,
             num_tokens,
-            losses_matter=fits_without_hit or left < memory.checkpoint_grid,
+            losses_matter=fits_without_hit or left < cache.checkpoint_grid,
         )
 
     def _still_refused(self, head: SimRequest) -> bool:
@@ -520,7 +520,7 @@ class SimScheduler:
             arrived.refused = self._why_refused(arrived.request)
             if arrived.refused is None:
                 self._waiting.append(arrived)
-                if self.memory.observer is not None:
+                if self.memory.cache.observer is not None:
                     self.memory.enter(self._sequence(arrived), arrived.num_tokens)
 
     def _why_refused(self, request: Request) -> str | None:

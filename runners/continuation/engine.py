@@ -178,15 +178,16 @@ class Engines:
         assert nominal is not None
         memory = self._settings.memory()
         limits = layout.limits(nominal)
-        shares = [limits[pool.spec.name] / nominal for pool in memory.pools]
+        shares = [limits[pool.spec.name] / nominal for pool in memory.cache.pools]
         alone = max(
             need * pool.spec.page_bytes / share
             for need, pool, share in zip(
-                memory.max_need(self._max_tokens), memory.pools, shares, strict=True
+                memory.max_need(self._max_tokens), memory.cache.pools, shares, strict=True
             )
         )
         null_pages = max(
-            pool.spec.page_bytes / share for pool, share in zip(memory.pools, shares, strict=True)
+            pool.spec.page_bytes / share
+            for pool, share in zip(memory.cache.pools, shares, strict=True)
         )
         return math.ceil(alone * pool + null_pages)
 
@@ -274,7 +275,7 @@ class _Watch(Observer):
         self._memory = core.scheduler.kv_cache_manager.memory
         runner = core.model_executor.driver_worker.worker.model_runner
         self._layers = dict(sorted(runner.compilation_config.static_forward_context.items()))
-        self._memory.observer = self
+        self._memory.cache.observer = self
         self._cached: dict[str, int] = {}
         self._states: dict[str, dict[str, str]] = {}
         self._preempted: list[int] = []
@@ -313,7 +314,7 @@ class _Watch(Observer):
         for request in running:
             computed = request.num_computed_tokens
             if computed and computed % self._memory.checkpoint_grid == 0:
-                sequence = self._memory.sequences[request.request_id]
+                sequence = self._memory.cache.sequences[request.request_id]
                 self._keep(_key(request.request_id), computed, sequence)
 
     def finished(self, output: Any) -> None:
@@ -334,7 +335,7 @@ class _Watch(Observer):
             "generated_when_preempted": self._preempted,
             "max_running": self._max_running,
             "steps": self._steps,
-            "counters": asdict(self._memory.counters),
+            "counters": asdict(self._memory.cache.counters),
         }
 
     # -- state bytes -------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from typing import Any
 from hsexp.config.base import ConfigError, parse_union
 from hsexp.config.campaigns import ContinuationCampaign
 from hsexp.config.catalog import read_option
-from hsexp.config.device import HardwareConfig
 from hsexp.config.launch import Launch
 from hsexp.memory.geometry import ModelConfig, StateGeometry
 from hsexp.memory.organizations import OrganizationConfig
@@ -78,7 +77,7 @@ def make_plan(launch: Launch, campaign: ContinuationCampaign) -> Plan:
     return Plan(
         campaign=campaign.name,
         cells=tuple(cells),
-        contract=_contract(launch, campaign, hardware),
+        contract=_contract(campaign.name, cells),
         notes=tuple(dict.fromkeys(notes)),
         registration={"seeds": list(campaign.seeds), "treatments": list(campaign.treatments)},
     )
@@ -109,19 +108,17 @@ def _organization(
     return config
 
 
-def _contract(
-    launch: Launch, campaign: ContinuationCampaign, hardware: HardwareConfig
-) -> dict[str, Any]:
-    """What all checks of a ledger share."""
-    return {
-        "campaign": campaign.name,
-        "engine": "vllm",
-        "model": launch.model.model_dump(mode="json"),
-        "hardware": hardware.model_dump(mode="json"),
-        "token_budget": launch.scheduler.token_budget,
-        "cap": campaign.cap,
-        "slots_per_slab": campaign.slots_per_slab,
-    }
+def _contract(campaign: str, cells: list[Cell]) -> dict[str, Any]:
+    """What the checks share. What an organization is depends on the bytes of an element too."""
+    contract: dict[str, Any] = {"campaign": campaign, "engine": "vllm"}
+    organizations: dict[str, Any] = {}
+    for cell in cells:
+        run, axes = cell.config, cell.axes
+        model = {key: value for key, value in run["model"].items() if key != "dtype_bytes"}
+        same = {key: run[key] for key in ("hardware", "token_budget", "cap")}
+        contract |= {"model": model, **same}
+        organizations[f"{axes['organization']}/{axes['dtype']}"] = run["organization"]
+    return contract | {"options": {"organization/dtype": organizations}}
 
 
 def _require_known(treatments: tuple[str, ...]) -> None:

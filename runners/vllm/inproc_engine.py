@@ -103,8 +103,8 @@ class _Driver:
             now_ns(),
             len(scheduler.running),
             len(scheduler.waiting),
-            sum(pool.num_free for pool in memory.pools),
-            memory.counters.preemptions,
+            sum(pool.num_free for pool in memory.cache.pools),
+            memory.cache.counters.preemptions,
         )
 
 

@@ -31,7 +31,7 @@ def require_knobs(config: VllmRunConfig, report: Report) -> None:
 def expected(config: VllmRunConfig) -> dict[str, str]:
     """What the engine must report, by its own names."""
     memory = config.memory()
-    pools = [pool.spec for pool in memory.pools]
+    pools = [pool.spec for pool in memory.cache.pools]
     values: dict[str, Any] = config.labels | {
         "budget_bytes": config.budget.bytes,
         "block_size": memory.block_size,

@@ -105,7 +105,7 @@ def test_the_same_ledger_gives_the_same_bytes(inside, capsys, tmp_path):
 def test_the_published_seeds_are_expected_unless_told_otherwise(inside, capsys, tmp_path):
     code, out, _ = answer(capsys, "table=B-7", f"out={tmp_path}")
     assert code == 0
-    assert "D0(0.00) b63 seed 76402-76411: not run" in " ".join(out.split())
+    assert "Missing: campaign q6: no run of seed 76402-76411." in " ".join(out.split())
 
 
 def test_without_arguments_it_tells_what_to_type(capsys):

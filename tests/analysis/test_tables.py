@@ -16,10 +16,10 @@ from analysis.tables.table import to_csv, to_latex, to_markdown
 
 THROUGHPUT = "throughput_tok_per_s"
 TABLES = {
-    "B-7": b7.table,
-    "B-8": b8.table,
-    "headroom-effects": headroom_effects.table,
-    "q6-summary": q6_summary.table,
+    "B-7": b7.from_runs,
+    "B-8": b8.from_runs,
+    "headroom-effects": headroom_effects.from_runs,
+    "q6-summary": q6_summary.from_runs,
 }
 
 

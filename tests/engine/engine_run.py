@@ -186,8 +186,8 @@ class _Watch:
             return output
 
         self._scheduler.schedule = logged
-        if hasattr(getattr(self._memory, "states", None), "slabs"):
-            self._watch_slabs(self._memory.states)
+        if self._memory is not None and hasattr(self._memory.cache.states, "slabs"):
+            self._watch_slabs(self._memory.cache.states)
 
     def _watch_slabs(self, states: Any) -> None:
         """Count what happens in a slab while another of its slots belongs to a running request."""
@@ -235,10 +235,10 @@ class _Watch:
             return found
         memory.check_integrity()
         found["memory"] = {
-            "counters": asdict(memory.counters),
-            "live": len(memory.sequences) + memory.pinning.num_pins,
-            "free": [pool.num_free for pool in memory.pools],
-            "usable": [pool.spec.num_usable for pool in memory.pools],
+            "counters": asdict(memory.cache.counters),
+            "live": len(memory.cache.sequences) + memory.pinning.num_pins,
+            "free": [pool.num_free for pool in memory.cache.pools],
+            "usable": [pool.spec.num_usable for pool in memory.cache.pools],
             "copies": dict(memory.branching.copies.num_done),
         }
         if self._poison is not None:
@@ -246,9 +246,9 @@ class _Watch:
             self._poison = None
         assert engine.reset_prefix_cache()
         found["left"] = [
-            len(memory.block_index),
-            len(memory.checkpoint_index),
-            memory.states.slots()[0],
+            len(memory.cache.block_index),
+            len(memory.cache.checkpoint_index),
+            memory.cache.states.slots()[0],
         ]
         return found
 
@@ -268,7 +268,7 @@ class _Poison:
         self.counts: Counter[str] = Counter()
         self._memory = memory
         runner = core.model_executor.driver_worker.worker.model_runner
-        shared = len(memory.pools) == 1
+        shared = len(memory.cache.pools) == 1
         storages: list[dict[int, Any]] = [{}, {}]
         self._lines: list[Any] = []
         for layer in runner.compilation_config.static_forward_context.values():
@@ -282,14 +282,14 @@ class _Poison:
         self._storages = [list(of_pool.values()) for of_pool in storages]
 
     def wipe(self) -> None:
-        for pool, storages in zip(self._memory.pools, self._storages, strict=False):
+        for pool, storages in zip(self._memory.cache.pools, self._storages, strict=False):
             empty = [page for page in pool.queue if pool.entries[page] is None]
             self.counts["pages"] += len(empty)
             for storage in storages:
                 storage.view(pool.spec.num_pages, -1)[empty] = float("nan")
         lines = [
             slab.page * slab.num_slots + slot
-            for slab in getattr(self._memory.states, "slabs", {}).values()
+            for slab in getattr(self._memory.cache.states, "slabs", {}).values()
             for slot, state in enumerate(slab.slots)
             if state is None
         ]

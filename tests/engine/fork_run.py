@@ -71,12 +71,12 @@ class EngineRun:
 
         places, memory = Places.of(runner), self.memory
         stock = self.llm.llm_engine.step
-        kinds = ("attention", "state")[-len(memory.pools) :]
+        kinds = ("attention", "state")[-len(memory.cache.pools) :]
 
         def step() -> Any:
             outputs = stock()
             memory.check_integrity()
-            for kind, pool in zip(kinds, memory.pools, strict=True):
+            for kind, pool in zip(kinds, memory.cache.pools, strict=True):
                 empty = [page for page in pool.queue if pool.entries[page] is None]
                 for buffer in places.pages[kind]:
                     buffer[empty] = -1  # all bits set is NaN in every float type
@@ -87,7 +87,7 @@ class EngineRun:
     def do(self, task: dict[str, Any]) -> dict[str, Any]:
         assert self.llm.llm_engine.reset_prefix_cache()
         self.schedule.clear()
-        copies, preemptions = dict(self.num_copies), self.memory.counters.preemptions
+        copies, preemptions = dict(self.num_copies), self.memory.cache.counters.preemptions
         kind: Callable[..., Any] = getattr(self, task["kind"])
         outputs = kind(task)
         return {
@@ -96,9 +96,9 @@ class EngineRun:
             "copies": [
                 self.num_copies[kind] - copies.get(kind, 0) for kind in ("attention", "state")
             ],
-            "preemptions": self.memory.counters.preemptions - preemptions,
-            "live": len(self.memory.sequences),
-            "held": [pool.spec.num_usable - pool.num_free for pool in self.memory.pools],
+            "preemptions": self.memory.cache.counters.preemptions - preemptions,
+            "live": len(self.memory.cache.sequences),
+            "held": [pool.spec.num_usable - pool.num_free for pool in self.memory.cache.pools],
         }
 
     @property

@@ -8,6 +8,7 @@ from toy_core import toy_settings
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher
+from vllm.v1.metrics.stats import PrefixCacheStats
 from vllm.v1.request import Request
 from vllm_scheduler import build_scheduler, vllm_config
 
@@ -59,7 +60,7 @@ def test_a_hit_that_may_be_lost_since_its_lookup_is_not_adopted(
     manager.new_step_starts()
     second = request("second", 20)
     assert manager.get_computed_blocks(second)[1] == 16
-    manager.memory.reset_cache()
+    manager.memory.cache.reset()
     with pytest.raises(MemoryFault, match="second was looked up before entries were lost"):
         manager.allocate_slots(second, 4, 16)
     assert admit(manager, second, 20) is not None  # a new lookup finds nothing, and is right
@@ -78,6 +79,22 @@ def test_a_decode_that_needs_nothing_gets_one_and_the_same_answer(
     assert NOTHING_NEW.get_block_ids() == ((), ())
 
 
+@pytest.mark.parametrize("enable_caching", [True, False])
+def test_only_lookups_are_counted_as_hits_and_misses(
+    enable_caching: bool, manager: HybridCacheManager
+) -> None:
+    # As in stock vLLM, whose scheduler asks for every request: without a cache nothing is missed.
+    manager.enable_caching, manager.prefix_cache_stats = enable_caching, PrefixCacheStats()
+    for asked in (request("a", 20), request("b", 20, prompt_logprobs=1)):
+        admit(manager, asked, 16)
+        manager.record_prefix_cache_stats(asked, 0)
+    stats = manager.make_prefix_cache_stats()
+    assert stats is not None
+    assert (stats.requests, stats.queries, stats.hits) == (
+        (1, 20, 0) if enable_caching else (0, 0, 0)
+    )
+
+
 def test_a_request_that_reads_no_cache_stays_refused_and_then_gets_in(
     manager: HybridCacheManager,
 ) -> None:
@@ -89,7 +106,7 @@ def test_a_request_that_reads_no_cache_stays_refused_and_then_gets_in(
         manager.new_step_starts()
         assert manager.get_computed_blocks(waits)[1] == 0
         assert manager.allocate_slots(waits, 96) is None
-        assert manager.memory.counters.refusals == tries
+        assert manager.memory.cache.counters.refusals == tries
     runs.num_computed_tokens = 120
     manager.free(runs)
     manager.new_step_starts()

@@ -20,7 +20,7 @@ from kernel_cases import (
 
 from hsexp.config.base import ConfigError
 from hsexp.engine.kernels.cpu import CpuOps
-from hsexp.engine.kernels.ops import ops_for
+from hsexp.engine.paged import ops_for
 
 UNEVEN = Shape(num_heads=6, head_dim=24, d_state=32, num_groups=2, heads_per_member=2)
 """Groups of three heads that begin inside a member page; vLLM's kernel needs whole vectors of

@@ -223,7 +223,7 @@ def test_a_step_that_is_taken_back_leaves_nothing_that_others_find(
             token_budget=GRID + 1,
             policy="priority",
         )
-        core.memory.observer = withdrawals = Withdrawals()
+        core.memory.cache.observer = withdrawals = Withdrawals()
         # Eight tokens of the long prompt and one of the other request, whose boundary comes first.
         low = core.add(prompt, 1, priority=9)
         core.step()
@@ -256,7 +256,7 @@ def test_recomputation_after_preemption_is_no_hit_of_another_request(
         stats = manager.make_prefix_cache_stats()
         hits, queries = hits + stats.hits, queries + stats.queries
         preempted_hits += stats.preempted_hits
-    assert core.memory.counters.preemptions > 0 and queries == 40 * 20
+    assert core.memory.cache.counters.preemptions > 0 and queries == 40 * 20
     assert hits == 0
     assert preempted_hits > 0
 
@@ -278,12 +278,14 @@ def test_a_hit_whose_request_does_not_fit_takes_no_reference(
     core.add([*prompt, *range(900, 950)], 1)
     num_refused = 0
     while running in core.scheduler.requests:
-        before = core.memory.counters.refusals
+        before = core.memory.cache.counters.refusals
         core.step()
-        if core.memory.counters.refusals > before:
+        if core.memory.cache.counters.refusals > before:
             num_refused += 1
-            held = [s for q in core.memory.sequences.values() for s in (q.state, q.superseded)]
-            for _, checkpoint in core.memory.checkpoint_index:
+            held = [
+                s for q in core.memory.cache.sequences.values() for s in (q.state, q.superseded)
+            ]
+            for _, checkpoint in core.memory.cache.checkpoint_index:
                 assert not checkpoint.refs or checkpoint in held
     assert num_refused > 5
     core.run()
@@ -312,9 +314,9 @@ def test_whatever_fits_an_empty_engine_is_admitted_and_anything_else_refused(
         core.run()
     assert fits == sorted(fits, reverse=True) and 3 * GRID < sum(fits) < 10 * GRID - 1
     assert all(toy.delivered == toy.expected for toy in core.requests.values())
-    assert core.memory.counters == MemoryCounters(
-        published_checkpoints=core.memory.counters.published_checkpoints,
-        lost_checkpoints=core.memory.counters.lost_checkpoints,
-        lost_blocks=core.memory.counters.lost_blocks,
-        reclaimed_slabs=core.memory.counters.reclaimed_slabs,
+    assert core.memory.cache.counters == MemoryCounters(
+        published_checkpoints=core.memory.cache.counters.published_checkpoints,
+        lost_checkpoints=core.memory.cache.counters.lost_checkpoints,
+        lost_blocks=core.memory.cache.counters.lost_blocks,
+        reclaimed_slabs=core.memory.cache.counters.reclaimed_slabs,
     )  # no preemption, no refusal

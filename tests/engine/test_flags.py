@@ -190,6 +190,41 @@ def test_a_scheduler_refuses_what_its_configuration_was_given_by_hand(tmp_path: 
         build_scheduler(chosen, config)
 
 
+@pytest.mark.parametrize("tokens", ["0", "4096"])
+def test_stock_retention_is_refused_and_not_ignored(
+    tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # vLLM checks it, also for us, and its own manager then keeps fewer states; ours keeps them all.
+    chosen = settings("s2", "b63")
+    config = vllm_config(chosen, tmp_path)
+    monkeypatch.setenv("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", tokens)
+    named = "do not support VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
+    with pytest.raises(ConfigError, match=named):
+        build_scheduler(chosen, config)
+    with pytest.raises(ConfigError, match=named):
+        served_config(tmp_path, FALCON_H1_7B, S2)
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [
+        ("scheduler_config", "watermark", 0.1),
+        ("scheduler_config", "scheduler_reserve_full_isl", False),
+        ("scheduler_config", "disable_hybrid_kv_cache_manager", True),
+        ("cache_config", "num_gpu_blocks_override", 9),
+        ("cache_config", "prefix_match_unit", 64),
+    ],
+)
+def test_a_scheduler_refuses_values_that_its_memory_would_ignore(
+    part: str, field: str, value: Any, tmp_path: Path
+) -> None:
+    chosen = settings("s2", "b63")
+    config = vllm_config(chosen, tmp_path)
+    setattr(getattr(config, part), field, value)
+    with pytest.raises(ConfigError, match=f"{field} {value} contradicts hsexp"):
+        build_scheduler(chosen, config)
+
+
 def test_a_slot_that_holds_one_of_nine_convolution_states_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"slot_bytes 32768 must hold 9 .* 262144 makes 4 slots"):
         served_config(tmp_path, GRANITE_4_H, S2)
@@ -348,7 +383,7 @@ def test_a_scheduler_does_not_run_in_an_unpatched_process(
 ) -> None:
     chosen = settings("s2", "b63")
     config = vllm_config(chosen, tmp_path)
-    monkeypatch.setattr(plugin, "_registered", False)
+    monkeypatch.setattr(targets, "active", False)
     with pytest.raises(PatchError, match="plugin is not active in this process"):
         build_scheduler(chosen, config)
 
@@ -377,7 +412,7 @@ def test_another_version_of_vllm_stops_the_start(monkeypatch: pytest.MonkeyPatch
     import vllm
 
     monkeypatch.setattr(vllm, "__version__", "0.28.0")
-    monkeypatch.setattr(plugin, "_registered", False)
+    monkeypatch.setattr(targets, "active", False)
     with pytest.raises(PatchError, match=r"vLLM must be 0\.27\.1, got 0\.28\.0"):
         plugin.register()
 

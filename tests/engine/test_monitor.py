@@ -61,18 +61,18 @@ def test_increments_add_up_to_the_totals_and_pages_to_the_pools(
     last = monitor.observe(is_idle=True)
     memory = scheduler.kv_cache_manager.memory
     for name in (field.name for field in fields(MemoryCounters)):
-        assert last.increments[name] == getattr(memory.counters, name)
+        assert last.increments[name] == getattr(memory.cache.counters, name)
     assert last.increments["published_checkpoints"] > 0
     assert not any(monitor.observe(is_idle=True).increments.values())
-    for state, pool in zip(last.pools, memory.pools, strict=True):
+    for state, pool in zip(last.pools, memory.cache.pools, strict=True):
         assert state.free + state.referenced == pool.spec.num_usable
         assert state.cached == sum(pool.entries[page] is not None for page in pool.queue)
         assert state.cached > 0
-    two_pools = len(memory.pools) > 1
+    two_pools = len(memory.cache.pools) > 1
     assert (last.stranded_bytes is not None) == two_pools
     assert ("stranded_byte_steps" in last.increments) == two_pools
     if two_pools:
-        usable = sum(pool.spec.usable_bytes for pool in memory.pools)
+        usable = sum(pool.spec.usable_bytes for pool in memory.cache.pools)
         assert last.increments["pool_byte_steps"] == len(driven.steps) * usable
     assert (last.slabs is not None) == ("slab_slot_steps" in last.increments)
 
@@ -95,9 +95,9 @@ def test_refusals_by_headroom_are_told_apart_from_those_for_want_of_pages(tmp_pa
     # D0 keeps no reserve: without headroom only missing pages refuse.
     without = scheduler_of("d0", "b63", tmp_path)
     run(without)
-    assert without.kv_cache_manager.memory.counters.refusals > 0
+    assert without.kv_cache_manager.memory.cache.counters.refusals > 0
     assert without.kv_cache_manager.headroom_refusals == 0
     with_headroom = scheduler_of("d0", "b63", tmp_path, headroom=0.4)
     run(with_headroom)
     manager = with_headroom.kv_cache_manager
-    assert 0 < manager.headroom_refusals <= manager.memory.counters.refusals
+    assert 0 < manager.headroom_refusals <= manager.memory.cache.counters.refusals

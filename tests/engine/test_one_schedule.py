@@ -86,11 +86,11 @@ def test_vllm_and_the_simulator_schedule_the_same_tokens_in_every_step(
     assert table["num_preemptions"].to_dict() == driven.num_preemptions
 
     memory = scheduler.kv_cache_manager.memory
-    counters = asdict(memory.counters)
+    counters = asdict(memory.cache.counters)
     assert counters == {name: record.counters[name] for name in counters}
     memory.check_integrity()
-    assert not memory.sequences
-    assert all(pool.num_free == pool.spec.num_usable for pool in memory.pools)
+    assert not memory.cache.sequences
+    assert all(pool.num_free == pool.spec.num_usable for pool in memory.cache.pools)
 
 
 def test_a_request_that_can_never_fit_is_refused_when_it_is_added(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_a_record_tells_every_step_and_every_request(tmp_path: Path) -> None:
     device = DeviceConfig.parse(read_option("device", "a100_40gb"))
     recording = scheduler(tmp_path, **{KEY: str(tmp_path / "engine.jsonl")})
     driven = drive(recording, workload, StepClock.of(device.known_step_time))
-    counters = recording.kv_cache_manager.memory.counters
+    counters = recording.kv_cache_manager.memory.cache.counters
     recording.shutdown()
 
     events = [json.loads(line) for line in (tmp_path / "engine.jsonl").read_text().splitlines()]

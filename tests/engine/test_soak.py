@@ -125,7 +125,7 @@ def test_after_many_requests_everything_is_as_long_as_at_the_start(
 
     serve(scheduler, requests(count, chosen.layout.block_size, random), random)
 
-    counters = manager.memory.counters
+    counters = manager.memory.cache.counters
     assert counters.preemptions > count / 100 and counters.lost_checkpoints > count / 10
     assert counters.refusals and counters.retained_checkpoints and counters.pinned_checkpoints
     manager.memory.check_integrity()
@@ -135,10 +135,10 @@ def test_after_many_requests_everything_is_as_long_as_at_the_start(
         assert after.pop(f".memory.{policy}.demand._requesters") == DEMAND_KEYS
     # What else may stay is bounded by the configuration.
     bounds = {
-        ".memory._blocks_ahead": NUM_PAGES[organization],  # pages that the last step published
-        ".memory.states._active": NUM_PAGES[organization],  # slabs, some of them given up
-        ".memory.states._idle": NUM_PAGES[organization],
-        ".memory.branching.leaves": max_leaves,  # some of them evicted
+        ".memory.cache._blocks_ahead": NUM_PAGES[organization],  # of the last step
+        ".memory.cache.states._active": NUM_PAGES[organization],  # slabs, some of them given up
+        ".memory.cache.states._idle": NUM_PAGES[organization],
+        ".memory.branching.leaves._kept": max_leaves,  # some of them evicted
         ".memory.branching.copies.num_done": 2,  # kinds of copies
     }
     assert all(after.pop(path, 0) <= bound for path, bound in bounds.items())

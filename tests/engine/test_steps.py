@@ -105,7 +105,7 @@ def test_whatever_happens_in_a_tight_pool_every_token_is_right(
     finished = [toy for toy in core.requests.values() if toy.delivered == toy.expected]
     assert len(finished) >= 150 - sum(cancelled.values())
     core.assert_drained()
-    counters = core.memory.counters
+    counters = core.memory.cache.counters
     assert min(counters.preemptions, counters.lost_checkpoints, counters.lost_blocks) > 5
     assert min(cancelled[place] for place in PLACES) > 0
     if policies:
@@ -261,10 +261,10 @@ def test_a_reset_while_requests_run_is_refused_or_recomputes_them(
     for _ in range(6):
         core.step()
     assert not core.scheduler.reset_prefix_cache()
-    assert core.memory.counters.preemptions == 0
+    assert core.memory.cache.counters.preemptions == 0
     assert core.scheduler.reset_prefix_cache(reset_running_requests=True)
-    assert core.memory.counters.preemptions == 5
-    assert not len(core.memory.block_index) and not len(core.memory.checkpoint_index)
+    assert core.memory.cache.counters.preemptions == 5
+    assert not len(core.memory.cache.block_index) and not len(core.memory.cache.checkpoint_index)
     core.run()
     assert all(toy.delivered == toy.expected for toy in core.requests.values())
     core.assert_drained()
@@ -292,7 +292,7 @@ def test_a_storm_of_cancellations_leaves_nothing(
         else:
             core.abort(*request_ids)
         core.run()
-        assert not core.memory.sequences and not core.memory.pinning.num_pins
+        assert not core.memory.cache.sequences and not core.memory.pinning.num_pins
     core.assert_drained()
 
 
@@ -307,8 +307,8 @@ def test_two_hundred_requests_in_turn_leave_the_pools_as_they_were(
     for i in range(200):
         core.add(tokens(1 + i % 30, seed=i % 7), 1 + i % 9)
         core.run()
-        assert not core.memory.sequences
-        assert all(pool.num_free == pool.spec.num_usable for pool in core.memory.pools)
+        assert not core.memory.cache.sequences
+        assert all(pool.num_free == pool.spec.num_usable for pool in core.memory.cache.pools)
     core.assert_drained()
 
 
@@ -353,5 +353,5 @@ def test_requests_that_take_turns_are_not_preempted_without_end(
     for seed in (1, 2):
         core.add(tokens(20, seed=seed), 21)
     core.run()
-    assert 1 <= core.memory.counters.preemptions <= 4  # they generate 42 tokens
+    assert 1 <= core.memory.cache.counters.preemptions <= 4  # they generate 42 tokens
     assert all(toy.delivered == toy.expected for toy in core.requests.values())

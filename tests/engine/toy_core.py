@@ -26,7 +26,7 @@ from hsexp.engine.forks import MAX_HIT, TableChange, announce_samples
 from hsexp.engine.scheduler import AsyncHybridScheduler, HybridScheduler
 from hsexp.engine.settings import EngineSettings
 from hsexp.memory import Copy
-from hsexp.memory.branching import LeafKey
+from hsexp.memory.branching.leaves import LeafKey
 from hsexp.memory.checkpoint import NO_LINE
 from hsexp.memory.organizations.d0 import D0Config
 from hsexp.memory.policies.admission import AdmissionConfig
@@ -100,10 +100,10 @@ class ToyWorker:
     def __init__(self, settings: EngineSettings) -> None:
         memory = settings.memory()
         self.block_size, self.grid = memory.block_size, memory.checkpoint_grid
-        store = memory.states
+        store = memory.cache.states
         self.num_slots = store.num_slots if isinstance(store, SlabStateStore) else 0
         self._words = max(self.block_size, PARTS + WINDOW, self.num_slots * WINDOW)
-        pools = [[self._wiped() for _ in range(p.spec.num_pages)] for p in memory.pools]
+        pools = [[self._wiped() for _ in range(p.spec.num_pages)] for p in memory.cache.pools]
         self.attention, self.recurrent = pools[0], pools[-1]
         self.rows: dict[str, _Row] = {}
         self.num_steps = 0
@@ -415,11 +415,11 @@ class ToyCore:
                 self._truths[key] = toy.truth, i * size
             assert toy.delivered == toy.expected[: len(toy.delivered)]
         self._unchecked = [toy for toy in self._unchecked if not toy.request.is_finished()]
-        for key, page in self.memory.block_index:
+        for key, page in self.memory.cache.block_index:
             truth, end = self._truth_of(key)
             valid = truth.kv[(end - 1) // self.worker.block_size * self.worker.block_size : end]
             assert tuple(self.worker.read_block(page)[: len(valid)]) == valid
-        for key, checkpoint in self.memory.checkpoint_index:
+        for key, checkpoint in self.memory.cache.checkpoint_index:
             truth, end = self._truth_of(key)
             assert self.worker.read_state(checkpoint.pages[0]) == truth.states[end]
 
@@ -434,8 +434,10 @@ class ToyCore:
 
     def assert_drained(self) -> None:
         """Everything ended as it should, and after a reset nothing is left in any pool."""
-        assert not self.memory.sequences and not self.memory.pinning.num_pins
-        assert all(pool.num_free == pool.spec.num_usable for pool in self.memory.pools)
+        assert not self.memory.cache.sequences and not self.memory.pinning.num_pins
+        assert all(pool.num_free == pool.spec.num_usable for pool in self.memory.cache.pools)
         assert self.scheduler.reset_prefix_cache()
-        assert not len(self.memory.block_index) and not len(self.memory.checkpoint_index)
-        assert self.memory.states.slots() == (0, 0)
+        assert not len(self.memory.cache.block_index) and not len(
+            self.memory.cache.checkpoint_index
+        )
+        assert self.memory.cache.states.slots() == (0, 0)

@@ -22,8 +22,8 @@ from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF, options
 from hsexp.config.launch import parse_launch
 from hsexp.ledger import Ledger, Provenance
-from hsexp.plan import Cell, Plan
-from hsexp.planner import make_plan
+from hsexp.plan.cells import Cell, Plan
+from hsexp.plan.planner import make_plan
 from runners.continuation.plan import make_plan as make_continuation_plan
 from runners.launch import run_launch
 from runners.sim import execute

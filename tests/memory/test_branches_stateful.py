@@ -201,7 +201,7 @@ class BranchMachine(RuleBasedStateMachine):
     @rule(really=st.integers(min_value=0, max_value=4))
     def reset_cache(self, really: int) -> None:
         if really == 4:  # seldom, or there would be nothing to hit
-            self.engine.memory.reset_cache()
+            self.engine.memory.cache.reset()
 
     @rule(reverse=st.booleans())
     def step(self, reverse: bool) -> None:
@@ -221,10 +221,10 @@ class BranchMachine(RuleBasedStateMachine):
         for copy in list(engine.in_flight):
             engine.complete_copy(copy)
         engine.check()
-        assert all_free(engine.memory) and not engine.memory.sequences
+        assert all_free(engine.memory) and not engine.memory.cache.sequences
         assert engine.num_copies == engine.rule.num_due == engine.memory.branching.copies.num_done
-        engine.memory.reset_cache()
-        for pool in engine.memory.pools:
+        engine.memory.cache.reset()
+        for pool in engine.memory.cache.pools:
             assert not any(pool.entries) and sum(pool.refs) == 0
 
 

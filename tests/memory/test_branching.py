@@ -13,7 +13,7 @@ from toy_branches import BranchEngine, ToyBranch, next_token
 from toy_memory import all_free, free_pages, leave_free, queue_of, snapshot, state_of, toy_memory
 
 from hsexp.memory import MemoryFault
-from hsexp.memory.beams import Beam, Beams
+from hsexp.memory.branching.beams import Beam, Beams
 from hsexp.memory.sequence import SequenceMemory
 
 CONTEXT = tuple(range(100, 140))
@@ -88,7 +88,7 @@ def test_a_fork_moves_nothing(organization: str) -> None:
     assert free_pages(engine.memory) == before and copies(engine) == (0, 0)
     assert child.sequence.blocks == parent.sequence.blocks
     assert child.sequence.state is parent.sequence.state
-    assert [engine.memory.attention_pool.refs[page] for page in child.sequence.blocks] == [
+    assert [engine.memory.cache.attention_pool.refs[page] for page in child.sequence.blocks] == [
         2 for _ in child.sequence.blocks
     ]
 
@@ -185,13 +185,13 @@ def test_a_fork_of_a_fork_shares_with_both(organization: str) -> None:
 def test_shared_blocks_are_as_many_as_one_prefix_and_no_more(organization: str) -> None:
     # 8 tokens: with D0 four blocks of two, else one block of eight; three branches hold them once.
     engine = engine_of(organization)
-    free = engine.memory.attention_pool.num_free
+    free = engine.memory.cache.attention_pool.num_free
     parent = started(engine, 8)
     forked(engine, parent, 2)
     blocks = 8 // engine.memory.block_size
     states = len(state_of(parent.sequence).pages) + (organization == "s2")
-    in_attention_pool = blocks + (states if len(engine.memory.pools) == 1 else 0)
-    assert free - engine.memory.attention_pool.num_free == in_attention_pool
+    in_attention_pool = blocks + (states if len(engine.memory.cache.pools) == 1 else 0)
+    assert free - engine.memory.cache.attention_pool.num_free == in_attention_pool
 
 
 # -- what a listed copy protects -------------------------------------------------------------------
@@ -204,10 +204,10 @@ def test_a_source_has_no_new_owner_before_its_copies_are_taken(organization: str
     (child,) = forked(engine, parent, 1)
     assert engine.grow(child)
     engine.drop(parent)  # nobody else holds the sources any more
-    assert tail not in engine.memory.attention_pool.queue and state.refs == 1
+    assert tail not in engine.memory.cache.attention_pool.queue and state.refs == 1
     engine.check()
     engine.step()
-    assert tail in engine.memory.attention_pool.queue and state.refs == 0
+    assert tail in engine.memory.cache.attention_pool.queue and state.refs == 0
     engine.check()
 
 
@@ -284,13 +284,13 @@ def test_a_source_outlives_both_branches_while_its_copy_is_in_flight(organizatio
     engine.drop(parent)
     engine.check()
     held = {page for copy in in_flight for page in (*copy.source, *copy.target)}
-    for pool in engine.memory.pools:  # whoever comes gets none of them
+    for pool in engine.memory.cache.pools:  # whoever comes gets none of them
         pool.take(pool.num_free)
-    assert all(any(pool.refs[page] for pool in engine.memory.pools) for page in held)
-    assert not any(pool.queue for pool in engine.memory.pools)
+    assert all(any(pool.refs[page] for pool in engine.memory.cache.pools) for page in held)
+    assert not any(pool.queue for pool in engine.memory.cache.pools)
     for copy in in_flight:
         engine.complete_copy(copy)
-    freed = {page for pool in engine.memory.pools for page in pool.queue}
+    freed = {page for pool in engine.memory.cache.pools for page in pool.queue}
     assert held <= freed
 
 
@@ -364,10 +364,10 @@ def test_admission_keeps_room_for_every_copy_that_is_owed(
     memory = engine.memory
     blocks = 2 if num_tokens % memory.block_size else 3
     states = 2 if num_tokens % memory.checkpoint_grid else 3
-    crowd(engine, blocks, memory.states.pages_needed(states))
+    crowd(engine, blocks, memory.cache.states.pages_needed(states))
     children = forked(engine, parent, 2)
     write(engine, parent, *children)
-    assert free_pages(memory) == [0] * len(memory.pools)
+    assert free_pages(memory) == [0] * len(memory.cache.pools)
 
 
 def test_a_fork_without_room_for_its_copies_is_refused(organization: str) -> None:
@@ -375,7 +375,7 @@ def test_a_fork_without_room_for_its_copies_is_refused(organization: str) -> Non
         engine = engine_of(organization)
         parent = started(engine, 13)
         memory = engine.memory
-        attention, recurrent = 2, memory.states.pages_needed(2)
+        attention, recurrent = 2, memory.cache.states.pages_needed(2)
         if missing == "attention":
             crowd(engine, attention - 1, recurrent)
         else:
@@ -393,7 +393,7 @@ def test_what_running_branches_owe_keeps_others_out(organization: str) -> None:
     memory = engine.memory
     forked(engine, parent, 2)
     # Two copies of tail and state are owed; a stranger of one token needs a block and a state.
-    crowd(engine, 2, memory.states.pages_needed(3) - 1)
+    crowd(engine, 2, memory.cache.states.pages_needed(3) - 1)
     assert engine.start((7,), must_fit=False) is None
 
 
@@ -471,9 +471,9 @@ def test_branches_that_meet_again_publish_a_block_each_under_one_key(organizatio
     child = engine.fork(parent, parent.tokens[7])  # the same continuation
     other = engine.fork(parent, 1000)
     assert child is not None and other is not None
-    num_keys = len(engine.memory.block_index.oldest)
+    num_keys = len(engine.memory.cache.block_index.oldest)
     write(engine, parent, child, other)
-    index = engine.memory.block_index
+    index = engine.memory.cache.block_index
     key = parent.sequence.keys.attention[8 // engine.memory.block_size - 1]
     pages = {index.oldest[key], *index.duplicates[key]}
     last = 8 // engine.memory.block_size - 1
@@ -484,14 +484,14 @@ def test_branches_that_meet_again_publish_a_block_each_under_one_key(organizatio
 def test_a_child_does_not_publish_what_its_parent_has(organization: str) -> None:
     engine = engine_of(organization)
     parent = started(engine, 21)
-    num_entries = len(engine.memory.block_index)
+    num_entries = len(engine.memory.cache.block_index)
     (child,) = forked(engine, parent, 1)
     full = 21 // engine.memory.block_size
     assert child.sequence.num_published_blocks == full
     write(engine, parent, child)
-    assert not engine.memory.block_index.duplicates
+    assert not engine.memory.cache.block_index.duplicates
     grown = 22 // engine.memory.block_size - full  # D0 completes a block each
-    assert len(engine.memory.block_index) == num_entries + 2 * grown
+    assert len(engine.memory.cache.block_index) == num_entries + 2 * grown
 
 
 def test_what_a_branch_goes_on_from_is_not_withdrawn_with_its_producer(organization: str) -> None:
@@ -506,9 +506,9 @@ def test_what_a_branch_goes_on_from_is_not_withdrawn_with_its_producer(organizat
     engine.step()
     child = engine.child_of(parent, 1000)
     memory.fork(parent.sequence, child.sequence, 16)
-    num_entries = len(memory.block_index), len(memory.checkpoint_index)
+    num_entries = len(memory.cache.block_index), len(memory.cache.checkpoint_index)
     memory.release(parent.sequence, 8)
-    assert (len(memory.block_index), len(memory.checkpoint_index)) == num_entries
+    assert (len(memory.cache.block_index), len(memory.cache.checkpoint_index)) == num_entries
     memory.release(child.sequence, 16)
     memory.check_integrity()
     assert all_free(memory)
@@ -667,14 +667,14 @@ def test_a_reorder_with_a_score_that_is_no_number_moves_nothing(organization: st
 
 def test_a_group_that_is_aborted_in_decode_leaves_the_pool_as_it_was(organization: str) -> None:
     engine = engine_of(organization)
-    before = [set(queue_of(pool)) for pool in engine.memory.pools]
+    before = [set(queue_of(pool)) for pool in engine.memory.cache.pools]
     parent = started(engine, 13)
     branches = [parent, *forked(engine, parent, 2)]
     write(engine, *branches)
     assert engine.grow(branches[0]) and engine.grow(branches[2])  # within the next step
     for branch in branches:
         engine.drop(branch)
-    assert [set(queue_of(pool)) for pool in engine.memory.pools] == before
+    assert [set(queue_of(pool)) for pool in engine.memory.cache.pools] == before
     engine.check()
 
 
@@ -767,14 +767,14 @@ def test_no_more_leaves_are_kept_than_are_allowed(organization: str) -> None:
     assert found == [False, True, True]
     none = engine_of(organization, max_leaves=0)
     assert none.start_from_leaf(kept(none, 5), 1) is None
-    assert all_free(none.memory) and len(none.memory.checkpoint_index) == 0
+    assert all_free(none.memory) and len(none.memory.cache.checkpoint_index) == 0
 
 
 def test_a_leaf_gives_way_to_any_other_need(organization: str) -> None:
     engine = engine_of(organization, max_leaves=1)
     tokens = kept(engine, 13)
     assert all_free(engine.memory)
-    for pool in engine.memory.pools:
+    for pool in engine.memory.cache.pools:
         pool.release(pool.take(pool.num_free), hashed="tail", plain="tail")
     engine.memory.check_integrity()
     assert engine.start_from_leaf(tokens, 1) is None
@@ -802,7 +802,11 @@ def test_half_a_leaf_is_none(organization: str) -> None:
             "block": parent.sequence.blocks[0],
             "state": state_of(parent.sequence).pages[-1],
         }[part]
-        pool = engine.memory.states.pool if part == "state" else engine.memory.attention_pool
+        pool = (
+            engine.memory.cache.states.pool
+            if part == "state"
+            else engine.memory.cache.attention_pool
+        )
         engine.drop(parent, leaf=True)
         engine.step()
         pool.queue.move_to_end(page, last=False)
@@ -830,7 +834,7 @@ def test_a_leaf_gives_way_to_its_only_user_when_there_is_no_room(organization: s
 def test_a_reset_of_the_cache_takes_the_leaves_along(organization: str) -> None:
     engine = engine_of(organization, max_leaves=1)
     tokens = kept(engine, 13)
-    engine.memory.reset_cache()
+    engine.memory.cache.reset()
     engine.check()
     assert engine.start_from_leaf(tokens, 1) is None
 
@@ -851,7 +855,7 @@ def test_a_running_request_leaves_a_restart_point_behind(organization: str) -> N
 
 def reuse_empty_pages_first(engine: BranchEngine) -> None:
     """Whatever the release order says: so that nothing cached is lost while there are others."""
-    for pool in engine.memory.pools:
+    for pool in engine.memory.cache.pools:
         for page in list(pool.queue):
             if pool.entries[page] is not None:
                 pool.queue.move_to_end(page)
@@ -860,7 +864,7 @@ def reuse_empty_pages_first(engine: BranchEngine) -> None:
 def test_a_leaf_waits_for_a_block_before_it_that_is_computed_again(organization: str) -> None:
     engine = engine_of(organization, max_leaves=1)
     parent = started(engine, 13)
-    page, pool = parent.sequence.blocks[0], engine.memory.attention_pool
+    page, pool = parent.sequence.blocks[0], engine.memory.cache.attention_pool
     engine.drop(parent, leaf=True)
     engine.step()
     reuse_empty_pages_first(engine)
@@ -883,7 +887,7 @@ def test_the_deepest_leaf_within_a_text_is_found(organization: str) -> None:
 
     def deepest(tokens: list[int], num_tokens: int, salt: str | None = "one") -> int | None:
         branch = engine.new_branch(tokens, salt)
-        hit = engine.memory.branching.deepest_leaf(
+        hit = engine.memory.branching.leaves.find_deepest(
             branch.sequence, tokens, num_tokens=num_tokens, salt=salt
         )
         return None if hit is None else hit.tokens
@@ -897,5 +901,5 @@ def test_the_deepest_leaf_within_a_text_is_found(organization: str) -> None:
     ]
     assert deepest(other, 15) == 5  # the other one is of 13 tokens, of which the last is not here
     assert deepest(text, 22, salt="two") == 15 and deepest(text, 22, salt=None) is None
-    engine.memory.reset_cache()
+    engine.memory.cache.reset()
     assert deepest(text, 22) is None

@@ -227,7 +227,7 @@ def test_canonical_chunks_give_the_bits_of_the_request_alone(
     for seed in range(6):
         engine = crowd(organization, exact=True, seed=seed, **policies)
         engine.run(token_budget=17)  # checks every block and state against the request alone
-        assert engine.num_preemptions or engine.memory.counters.lost_checkpoints
+        assert engine.num_preemptions or engine.memory.cache.counters.lost_checkpoints
         assert any(any(request.adopted) for request in engine.finished)
         assert len(engine.finished) == 24
 

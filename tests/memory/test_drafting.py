@@ -166,10 +166,10 @@ def test_a_boundary_that_drafts_reach_is_published_once_they_are_accepted(
     assert engine.speculate(branch, continuation(branch, 3))
     key = (None, *branch.tokens, *branch.drafts)
     assert len(key) == 1 + 16
-    assert key not in engine.memory.checkpoint_index.oldest
+    assert key not in engine.memory.cache.checkpoint_index.oldest
     engine.step()
     engine.check()
-    assert engine.memory.checkpoint_index.oldest[key] is branch.sequence.state
+    assert engine.memory.cache.checkpoint_index.oldest[key] is branch.sequence.state
     engine.step()
     follower = engine.start([*branch.tokens[:16], 7])
     assert follower is not None and follower.computed == 16
@@ -178,13 +178,13 @@ def test_a_boundary_that_drafts_reach_is_published_once_they_are_accepted(
 def test_a_block_of_rejected_drafts_gets_no_key(organization: str) -> None:
     engine = engine_of(organization, grid=16)
     branch = started(engine, 5)
-    entries = len(engine.memory.block_index)
+    entries = len(engine.memory.cache.block_index)
     assert engine.speculate(branch, [WRONG] * 4)  # tokens 6 to 10: a block ends at 8
     in_passing = 6 // engine.memory.block_size - 5 // engine.memory.block_size
-    assert len(engine.memory.block_index) == entries + in_passing
+    assert len(engine.memory.cache.block_index) == entries + in_passing
     engine.step()
     engine.check()
-    assert len(engine.memory.block_index) == entries + in_passing
+    assert len(engine.memory.cache.block_index) == entries + in_passing
 
 
 def test_without_room_for_drafts_the_pass_is_an_ordinary_step(organization: str) -> None:
@@ -192,7 +192,9 @@ def test_without_room_for_drafts_the_pass_is_an_ordinary_step(organization: str)
     branch = started(engine, 10)
     assert engine.grow(branch)
     # From 11 to 15 tokens: two blocks of D0, whose states have a pool of their own; else none.
-    leave_free(engine.memory, 2 * (organization == "d0"), engine.memory.states.pages_needed(1) - 1)
+    leave_free(
+        engine.memory, 2 * (organization == "d0"), engine.memory.cache.states.pages_needed(1) - 1
+    )
     before = snapshot(engine.memory)
     assert not engine.memory.drafting.draft(branch.sequence, 11, 4)
     assert snapshot(engine.memory) == before
@@ -223,7 +225,7 @@ def test_admission_counts_a_scratch_state_and_the_drafts_blocks(organization: st
         memory.admission_need(MISS, 15, with_drafts=with_drafts) for with_drafts in (True, False)
     )
     blocks = -(-19 // memory.block_size) - -(-15 // memory.block_size)  # 15 tokens and 4 drafts
-    states = memory.states.pages_needed(2) - memory.states.pages_needed(1)
+    states = memory.cache.states.pages_needed(2) - memory.cache.states.pages_needed(1)
     assert sum(with_drafts) - sum(without) == blocks + states
     # Alone a request comes in without room for drafts, or it never would.
     tight = BranchEngine(
@@ -267,10 +269,10 @@ def test_blocks_that_a_child_counts_as_published_have_their_keys(organization: s
     speculate(engine, parent, num_right=4, num_drafts=4)
     assert parent.computed == 10
     key = parent.sequence.keys.attention[10 // engine.memory.block_size - 1]
-    assert key not in engine.memory.block_index.oldest
+    assert key not in engine.memory.cache.block_index.oldest
     child = engine.fork(parent, 1000)
     assert child is not None
-    assert key in engine.memory.block_index.oldest
+    assert key in engine.memory.cache.block_index.oldest
     engine.check()
     engine.drop(parent)
     speculate(engine, child, num_right=2, num_drafts=3)

@@ -79,16 +79,16 @@ def test_a_state_that_misses_one_page_moves_nothing(organization: str) -> None:
     leave_free(memory, 0, FIRST_STEP[organization][1] - 1)
     before = snapshot(memory)
     with pytest.raises(MemoryFault):
-        memory.states.allocate()
+        memory.cache.states.allocate()
     assert snapshot(memory) == before
 
 
 def test_pages_needed_is_what_allocating_takes(organization: str) -> None:
     memory = toy_memory(organization, 60)
     for _ in range(9):  # two slabs of 4 slots fill up in S2, a third begins
-        needed, free = memory.states.pages_needed(1), memory.states.pool.num_free
-        memory.states.allocate()
-        assert memory.states.pool.num_free == free - needed
+        needed, free = memory.cache.states.pages_needed(1), memory.cache.states.pool.num_free
+        memory.cache.states.allocate()
+        assert memory.cache.states.pool.num_free == free - needed
 
 
 # -- lookup ----------------------------------------------------------------------------------------
@@ -116,10 +116,10 @@ def test_a_checkpoint_without_its_attention_is_no_hit(organization: str) -> None
     sequence = compute(memory, 1, 16)
     second_block = sequence.blocks[-1]  # of tokens 8 to 16, in D0 of 14 to 16
     memory.release(sequence, 16)
-    reassign(memory.attention_pool, second_block)
+    reassign(memory.cache.attention_pool, second_block)
     other = toy_sequence(memory, 2)
     assert memory.lookup(other, 64).tokens == 8
-    depths = memory.depths(other.keys, 64)
+    depths = memory.cache.depths(other.keys, 64)
     assert (depths.attention, depths.recurrent, depths.joint) == (8, 16, 8)
 
 
@@ -128,10 +128,10 @@ def test_a_hole_in_attention_ends_the_prefix_there(organization: str) -> None:
     sequence = compute(memory, 1, 24)
     first_block = sequence.blocks[0]
     memory.release(sequence, 24)
-    reassign(memory.attention_pool, first_block)
+    reassign(memory.cache.attention_pool, first_block)
     other = toy_sequence(memory, 2)
     assert memory.lookup(other, 64).tokens == 0
-    depths = memory.depths(other.keys, 64)
+    depths = memory.cache.depths(other.keys, 64)
     assert (depths.attention, depths.recurrent, depths.joint) == (0, 24, 0)
 
 
@@ -140,10 +140,10 @@ def test_attention_without_a_checkpoint_is_no_hit(organization: str) -> None:
     sequence = compute(memory, 1, 16)
     deepest = state_of(sequence)
     memory.release(sequence, 16)
-    reassign(memory.states.pool, deepest.pages[0])
+    reassign(memory.cache.states.pool, deepest.pages[0])
     other = toy_sequence(memory, 2)
     assert memory.lookup(other, 64).tokens == 8
-    depths = memory.depths(other.keys, 64)
+    depths = memory.cache.depths(other.keys, 64)
     assert (depths.attention, depths.recurrent, depths.joint) == (16, 8, 8)
 
 
@@ -155,7 +155,7 @@ def test_the_last_token_is_always_computed(
     leave_cached(memory, 1, 24)
     sequence = toy_sequence(memory, 2)
     assert memory.lookup(sequence, num_tokens).tokens == boundary
-    assert memory.depths(sequence.keys, num_tokens).attention == boundary
+    assert memory.cache.depths(sequence.keys, num_tokens).attention == boundary
 
 
 def test_a_prompt_shorter_than_a_block_caches_and_hits_nothing(organization: str) -> None:
@@ -215,7 +215,7 @@ def test_the_need_leaves_out_hit_pages_that_another_request_holds(organization: 
 def test_a_slab_page_is_needed_when_active_slabs_have_fewer_slots_than_states() -> None:
     memory = toy_memory("s2", 60, num_admission_states=2)
     for _ in range(3):  # one of four slots stays free
-        memory.states.allocate()
+        memory.cache.states.allocate()
     assert memory.admission_need(MISS, 20) == [3 + 6 + 1]
 
 
@@ -226,7 +226,7 @@ def test_an_admission_takes_its_need_to_the_page(organization: str) -> None:
     hit = memory.lookup(sequence, 20)
     need, free = memory.admission_need(hit, 20), free_pages(memory)
     memory.admit(sequence, hit)
-    memory.step += 1
+    memory.cache.step += 1
     assert memory.extend(sequence, 8, 20)
     taken = [before - after for before, after in zip(free, free_pages(memory), strict=True)]
     # S2 counts a slab page for the new state although the hit's slab has a free slot.
@@ -244,7 +244,7 @@ def test_a_refused_admission_changes_nothing(organization: str) -> None:
     refusal = memory.refusal(sequence, hit, 64, nothing_runs=False)
     assert refusal is not None and refusal.need > refusal.free - refusal.headroom
     assert snapshot(memory) == before
-    assert memory.counters.refusals == 1
+    assert memory.cache.counters.refusals == 1
     memory.release(holder, 8)
     assert all_free(memory)
 
@@ -253,7 +253,7 @@ def test_each_pool_of_d0_says_no_on_its_own() -> None:
     # 20 tokens: 10 of 40 attention units, one of 4 recurrent units.
     memory = toy_memory("d0", 40, num_states=4)
     sequence = toy_sequence(memory, 1)
-    attention, recurrent = memory.pools
+    attention, recurrent = memory.cache.pools
     held = recurrent.take(4)
     refusal = memory.refusal(sequence, MISS, 20, nothing_runs=True)
     assert refusal is not None
@@ -338,13 +338,13 @@ def test_a_running_request_holds_one_state_and_its_predecessor_for_one_step(
     sequence = compute(memory, 1, 16)
     superseded = sequence.superseded
     assert superseded is not None and (superseded.refs, sequence.num_states) == (1, 2)
-    free = memory.states.pool.num_free
+    free = memory.cache.states.pool.num_free
     memory.extend(sequence, 16, 17)  # crosses: a third state, the first goes
     assert superseded.refs == 0 and sequence.num_states == 2
     run_steps(memory, sequence, 18, start=17)  # crosses nothing: the second goes
     assert sequence.num_states == 1
-    new_block = FIRST_STEP[organization][0] if len(memory.pools) == 1 else 0
-    assert memory.states.pool.num_free == free - new_block + STATE[organization]
+    new_block = FIRST_STEP[organization][0] if len(memory.cache.pools) == 1 else 0
+    assert memory.cache.states.pool.num_free == free - new_block + STATE[organization]
 
 
 def test_a_published_state_is_never_written_again(organization: str) -> None:
@@ -364,12 +364,12 @@ def test_what_a_step_publishes_is_not_ready_before_the_next_one(organization: st
     memory = toy_memory(organization, 60)
     sequence = toy_sequence(memory, 1)
     admit(memory, sequence, 64)
-    memory.step += 1
+    memory.cache.step += 1
     memory.extend(sequence, 0, 8)
     other = toy_sequence(memory, 2)
     hit = memory.lookup(other, 64)
     assert (hit.tokens, hit.ready) == (8, False)
-    memory.step += 1
+    memory.cache.step += 1
     assert memory.lookup(other, 64).ready
 
 
@@ -380,15 +380,15 @@ def test_an_old_checkpoint_over_attention_of_this_very_step_is_not_ready(
     sequence = compute(memory, 1, 8)
     blocks = list(sequence.blocks)
     memory.release(sequence, 8)
-    reassign(memory.attention_pool, *blocks)  # only the checkpoint is left
+    reassign(memory.cache.attention_pool, *blocks)  # only the checkpoint is left
     second = toy_sequence(memory, 2)
     assert admit(memory, second, 64) == 0
-    memory.step += 1
+    memory.cache.step += 1
     memory.extend(second, 0, 8)
     third = toy_sequence(memory, 3)
     hit = memory.lookup(third, 64)
     assert (hit.tokens, hit.blocks, hit.ready) == (8, second.blocks, False)
-    memory.step += 1
+    memory.cache.step += 1
     assert memory.lookup(third, 64).ready
 
 
@@ -402,8 +402,8 @@ def test_a_checkpoint_of_a_step_that_was_taken_back_is_invisible(organization: s
     memory.preempt(producer, 16)
     for _ in range(2):
         assert memory.lookup(consumer, 64).tokens == 16
-        assert memory.depths(consumer.keys, 64).attention == 16
-        memory.step += 1
+        assert memory.cache.depths(consumer.keys, 64).attention == 16
+        memory.cache.step += 1
     memory.check_integrity()
 
 
@@ -412,10 +412,10 @@ def test_a_cancelled_step_leaves_nothing_behind(organization: str) -> None:
     producer = compute(memory, 1, 16)
     memory.extend(producer, 16, 24)
     memory.release(producer, 16)  # the client went away before the step was computed
-    memory.step += 1
+    memory.cache.step += 1
     consumer = toy_sequence(memory, 2)
     assert memory.lookup(consumer, 64).tokens == 16
-    assert memory.depths(consumer.keys, 64).attention == 16
+    assert memory.cache.depths(consumer.keys, 64).attention == 16
     assert all_free(memory)
     memory.check_integrity()
 
@@ -449,10 +449,10 @@ def test_a_lookup_returns_the_oldest_of_equal_entries_and_then_the_next(
     twins = [toy_sequence(memory, request_id) for request_id in (1, 2, 3)]
     for twin in twins:
         memory.admit(twin, MISS)
-    memory.step += 1
+    memory.cache.step += 1
     for twin in twins:
         assert memory.extend(twin, 0, 8)
-    memory.step += 1
+    memory.cache.step += 1
     entries = [(list(twin.blocks), state_of(twin)) for twin in twins]
     for twin in reversed(twins):  # the order of release must not matter
         memory.release(twin, 8)
@@ -461,8 +461,8 @@ def test_a_lookup_returns_the_oldest_of_equal_entries_and_then_the_next(
         hit = memory.lookup(other, 64)
         assert (hit.tokens, hit.blocks, hit.checkpoint) == (8, blocks, checkpoint)
         memory.check_integrity()
-        reassign(memory.attention_pool, *blocks)
-        reassign(memory.states.pool, checkpoint.pages[0])
+        reassign(memory.cache.attention_pool, *blocks)
+        reassign(memory.cache.states.pool, checkpoint.pages[0])
     assert memory.lookup(other, 64).tokens == 0
 
 
@@ -472,13 +472,13 @@ def test_losing_a_younger_duplicate_leaves_the_oldest(organization: str) -> None
     for twin in twins:
         memory.admit(twin, MISS)
         assert memory.extend(twin, 0, 8)
-    memory.step += 1
+    memory.cache.step += 1
     blocks, checkpoint = list(twins[0].blocks), state_of(twins[0])
     middle_blocks, middle = list(twins[1].blocks), state_of(twins[1])
     for twin in twins:
         memory.release(twin, 8)
-    reassign(memory.attention_pool, *middle_blocks)
-    reassign(memory.states.pool, middle.pages[0])
+    reassign(memory.cache.attention_pool, *middle_blocks)
+    reassign(memory.cache.states.pool, middle.pages[0])
     hit = memory.lookup(toy_sequence(memory, 4), 64)
     assert (hit.blocks, hit.checkpoint) == (blocks, checkpoint)
     memory.check_integrity()
@@ -493,7 +493,7 @@ def test_reassigning_any_member_invalidates_the_whole_state(organization: str) -
         leave_cached(memory, 1, 8)
         checkpoint = memory.lookup(toy_sequence(memory, 2), 9).checkpoint
         assert checkpoint is not None
-        reassign(memory.states.pool, checkpoint.pages[member])
+        reassign(memory.cache.states.pool, checkpoint.pages[member])
         assert checkpoint.key is None
         assert cached_checkpoints(memory) == {}
         assert memory.lookup(toy_sequence(memory, 2), 9).tokens == 0
@@ -503,10 +503,10 @@ def test_reassigning_any_member_invalidates_the_whole_state(organization: str) -
 def test_the_other_members_of_an_invalidated_state_stay_where_they_are() -> None:
     memory = toy_memory("s1", 12)
     leave_cached(memory, 1, 8)  # block 1, state in pages 2 to 5
-    assert list(memory.attention_pool.queue) == [6, 7, 8, 9, 10, 11, 12, 1, 2, 3, 4, 5]
-    reassign(memory.attention_pool, 3)
-    assert list(memory.attention_pool.queue) == [6, 7, 8, 9, 10, 11, 12, 1, 2, 4, 5, 3]
-    assert [memory.attention_pool.entries[page] for page in (2, 3, 4, 5)] == [None] * 4
+    assert list(memory.cache.attention_pool.queue) == [6, 7, 8, 9, 10, 11, 12, 1, 2, 3, 4, 5]
+    reassign(memory.cache.attention_pool, 3)
+    assert list(memory.cache.attention_pool.queue) == [6, 7, 8, 9, 10, 11, 12, 1, 2, 4, 5, 3]
+    assert [memory.cache.attention_pool.entries[page] for page in (2, 3, 4, 5)] == [None] * 4
 
 
 class NewOwners(Observer):
@@ -523,15 +523,15 @@ class NewOwners(Observer):
 def test_entries_go_before_their_page_has_a_new_owner(organization: str) -> None:
     memory = toy_memory(organization, 60)
     leave_cached(memory, 1, 24)
-    watch = memory.observer = NewOwners(memory.pools)
-    attention, recurrent = memory.attention_pool, memory.states.pool
+    watch = memory.cache.observer = NewOwners(memory.cache.pools)
+    attention, recurrent = memory.cache.attention_pool, memory.cache.states.pool
     for pool in {attention.spec.name: attention, recurrent.spec.name: recurrent}.values():
         taken = pool.take(pool.num_free)
         assert len(taken) == pool.spec.num_usable
         pool.release(taken, hashed="tail", plain="tail")
     # No page had an owner, neither the old nor the new one.
     assert set(watch.seen) == {("attention", 0), ("checkpoint", 0)}
-    assert len(memory.block_index) == len(memory.checkpoint_index) == 0
+    assert len(memory.cache.block_index) == len(memory.cache.checkpoint_index) == 0
 
 
 def test_a_referenced_entry_outlives_the_reassignment_of_all_free_pages(
@@ -541,7 +541,7 @@ def test_a_referenced_entry_outlives_the_reassignment_of_all_free_pages(
     leave_cached(memory, 1, 24)
     holder = toy_sequence(memory, 2)
     assert admit(memory, holder, 64) == 24
-    for pool in memory.pools:
+    for pool in memory.cache.pools:
         pool.release(pool.take(pool.num_free), hashed="tail", plain="tail")
     hit = memory.lookup(toy_sequence(memory, 3), 64)
     assert (hit.tokens, hit.checkpoint) == (24, holder.state)
@@ -553,15 +553,15 @@ def test_a_reset_loses_every_entry_that_nobody_references(organization: str) -> 
     holder = compute(memory, 2, 8)
     leave_cached(memory, 1, 8, content="Y")
     blocks_of_8_tokens = FIRST_STEP[organization][0]
-    assert memory.reset_cache() == blocks_of_8_tokens + 1  # and one checkpoint
+    assert memory.cache.reset() == blocks_of_8_tokens + 1  # and one checkpoint
     assert memory.lookup(toy_sequence(memory, 3, content="Y"), 64).tokens == 0
     assert memory.lookup(toy_sequence(memory, 4), 64).tokens == 8
     memory.check_integrity()
     memory.release(holder, 8)
-    assert memory.reset_cache() == blocks_of_8_tokens + 1
-    assert len(memory.block_index) == len(memory.checkpoint_index) == 0
+    assert memory.cache.reset() == blocks_of_8_tokens + 1
+    assert len(memory.cache.block_index) == len(memory.cache.checkpoint_index) == 0
     assert all_free(memory)
-    assert memory.reset_cache() == 0
+    assert memory.cache.reset() == 0
 
 
 # -- release ---------------------------------------------------------------------------------------
@@ -581,11 +581,11 @@ def test_a_request_is_released_once(organization: str) -> None:
 
 def test_a_state_is_released_once(organization: str) -> None:
     memory = toy_memory(organization, 60)
-    state = memory.states.allocate()
-    memory.states.release(state)
+    state = memory.cache.states.allocate()
+    memory.cache.states.release(state)
     before = snapshot(memory)
     with pytest.raises(MemoryFault, match="released but not held"):
-        memory.states.release(state)
+        memory.cache.states.release(state)
     assert snapshot(memory) == before
 
 
@@ -595,10 +595,10 @@ def test_a_lost_state_cannot_be_held_again(organization: str) -> None:
     leave_cached(memory, 1, 8)
     checkpoint = memory.lookup(toy_sequence(memory, 2), 9).checkpoint
     assert checkpoint is not None
-    memory.states.pool.take(memory.states.pool.num_free)
+    memory.cache.states.pool.take(memory.cache.states.pool.num_free)
     before = snapshot(memory)
     with pytest.raises(MemoryFault, match="is lost"):
-        memory.states.hold(checkpoint)
+        memory.cache.states.hold(checkpoint)
     assert snapshot(memory) == before
 
 
@@ -611,10 +611,10 @@ def test_a_shared_state_stays_until_its_last_holder_leaves(organization: str) ->
     assert shared.refs == 2
     memory.release(producer, 8)
     assert shared.refs == 1
-    assert not set(shared.pages) & set(memory.states.pool.queue)
+    assert not set(shared.pages) & set(memory.cache.states.pool.queue)
     memory.release(adopter, 8)
     assert shared.refs == 0
-    assert set(shared.pages) <= set(memory.states.pool.queue)
+    assert set(shared.pages) <= set(memory.cache.states.pool.queue)
 
 
 def test_two_hundred_requests_leave_no_page_behind(organization: str) -> None:

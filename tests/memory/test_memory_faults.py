@@ -41,7 +41,7 @@ def test_an_allocation_never_evicts_what_its_own_request_has_hit(organization: s
     hit_blocks, hit_state = list(again.blocks), state_of(again)
     # The longest first chunk for which there is room.
     assert any(memory.extend(again, 16, end) for end in range(256, 16, -8))
-    assert memory.counters.lost_blocks > 0
+    assert memory.cache.counters.lost_blocks > 0
     assert again.blocks[: len(hit_blocks)] == hit_blocks
     assert len(set(again.blocks)) == len(again.blocks)
     third = toy_sequence(memory, "third", 128, content="X", shared=16)
@@ -55,16 +55,16 @@ def test_a_state_is_allocated_from_a_pool_full_of_cached_attention(shared_pool: 
     """sglang #34441: attention and state share the bytes, and the state's side asks only itself to
     evict: out of memory at 35 % use."""
     memory = toy_memory(shared_pool, 40)
-    pool = memory.attention_pool
+    pool = memory.cache.attention_pool
     pages = pool.take(pool.num_free)
     for page in pages:
         pool.entries[page] = ("attention", page)
-        memory.block_index.add(("attention", page), page)
+        memory.cache.block_index.add(("attention", page), page)
     pool.release(pages, hashed="tail", plain="tail")
-    needed = memory.states.pages_needed(1)
-    state = memory.states.allocate()
+    needed = memory.cache.states.pages_needed(1)
+    state = memory.cache.states.allocate()
     assert pool.num_free == 40 - needed
-    assert memory.counters.lost_blocks == needed
-    assert len(memory.block_index) == 40 - needed
-    memory.states.release(state)
+    assert memory.cache.counters.lost_blocks == needed
+    assert len(memory.cache.block_index) == 40 - needed
+    memory.cache.states.release(state)
     assert pool.num_free == 40

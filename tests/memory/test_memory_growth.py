@@ -53,7 +53,7 @@ class CountingQueue(OrderedDict[int, None]):
 def operations(memory: HybridMemory, act: Callable[[HybridMemory], None]) -> tuple[int, int]:
     """Executed lines of Python, and items of the pools' tables that were passed over."""
     tables: list[CountingList | CountingQueue] = []
-    for pool in memory.pools:
+    for pool in memory.cache.pools:
         refs, entries, queue = CountingList(pool.refs), CountingList(pool.entries), CountingQueue()
         queue.update(pool.queue)
         pool.refs, pool.entries, pool.queue = refs, entries, queue
@@ -87,7 +87,7 @@ def full(organization: str, num_pages: int) -> HybridMemory:
     memory = empty(organization, num_pages)
     for request in range(num_pages):
         leave_cached(memory, f"old {request}", 8, content=f"old {request}")
-        if all(pool.entries[next(iter(pool.queue))] is not None for pool in memory.pools):
+        if all(pool.entries[next(iter(pool.queue))] is not None for pool in memory.cache.pools):
             return memory
     raise AssertionError("the pool does not fill")
 
@@ -106,16 +106,16 @@ def one_request(memory: HybridMemory) -> None:
 
 def states_only(memory: HybridMemory) -> None:
     """Slab choice and slots: twelve states come and go."""
-    states = [memory.states.allocate() for _ in range(12)]
+    states = [memory.cache.states.allocate() for _ in range(12)]
     for state in states[::2]:
-        memory.states.release(state)
-    states[::2] = [memory.states.allocate() for _ in states[::2]]
+        memory.cache.states.release(state)
+    states[::2] = [memory.cache.states.allocate() for _ in states[::2]]
     for state in states:
-        memory.states.release(state)
+        memory.cache.states.release(state)
 
 
 def pages_only(memory: HybridMemory) -> None:
-    pool = memory.attention_pool
+    pool = memory.cache.attention_pool
     pages = pool.take(10)
     pool.hold(pages)
     pool.count_unreferenced(pages)
@@ -143,11 +143,11 @@ def test_an_operation_costs_the_same_whatever_the_size_of_the_pool(
 
 def test_the_count_would_notice_a_walk_through_the_pool(organization: str) -> None:
     def walk(memory: HybridMemory) -> None:
-        sum(memory.attention_pool.refs)
-        list(memory.attention_pool.queue)
+        sum(memory.cache.attention_pool.refs)
+        list(memory.cache.attention_pool.queue)
 
     def scan(memory: HybridMemory) -> None:
-        for _ in range(memory.attention_pool.num_free):
+        for _ in range(memory.cache.attention_pool.num_free):
             pass
 
     for act in (walk, scan):
@@ -158,13 +158,13 @@ def test_the_count_would_notice_a_walk_through_the_pool(organization: str) -> No
 
 def test_slab_choice_does_not_walk_through_full_slabs() -> None:
     def allocate_and_release(memory: HybridMemory) -> None:
-        memory.states.release(memory.states.allocate())
+        memory.cache.states.release(memory.cache.states.allocate())
 
     def lines(num_full_slabs: int) -> int:
         memory = toy_memory("s2", LARGE)
         for _ in range(4 * num_full_slabs):
-            memory.states.allocate()
-        memory.states.allocate()  # a slab with room, the last in creation order
+            memory.cache.states.allocate()
+        memory.cache.states.allocate()  # a slab with room, the last in creation order
         return operations(memory, allocate_and_release)[0]
 
     assert lines(2) == lines(500)

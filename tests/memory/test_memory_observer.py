@@ -127,7 +127,9 @@ def test_a_loss_names_its_cause() -> None:
 
     admit(memory, taken_back, 64)
     assert seen(recorder)[1:] == [("adopt", 2, 0)]
-    memory.attention_pool.release(memory.attention_pool.take(1), hashed="tail", plain="tail")
+    memory.cache.attention_pool.release(
+        memory.cache.attention_pool.take(1), hashed="tail", plain="tail"
+    )
     assert seen(recorder) == [  # the idle slab's page was the next to go
         ("lose", "checkpoint", ("X", 8), "slab"),
         ("lose", "checkpoint", ("X", 16), "slab"),
@@ -138,7 +140,7 @@ def test_a_loss_names_its_cause() -> None:
         ("lose", "attention", ("Y", 8), "withdrawn"),
         ("lose", "checkpoint", ("Y", 8), "withdrawn"),
     ]
-    memory.reset_cache()
+    memory.cache.reset()
     assert sorted(seen(recorder)) == [
         ("lose", "attention", ("X", 8), "reset"),
         ("lose", "attention", ("X", 16), "reset"),
@@ -168,7 +170,7 @@ def play(memory: HybridMemory) -> None:
         else:
             memory.release(sequence, 24)
     memory.unpin_all()
-    memory.reset_cache()
+    memory.cache.reset()
 
 
 def plain(view: dict[str, Any]) -> str:
@@ -186,7 +188,7 @@ def test_being_watched_changes_nothing(organization: str) -> None:
     play(watched)
     play(alone)
     assert plain(snapshot(watched)) == plain(snapshot(alone))
-    assert watched.counters == alone.counters
+    assert watched.cache.counters == alone.cache.counters
 
 
 def test_every_loss_is_counted_whatever_its_cause(organization: str) -> None:
@@ -203,9 +205,9 @@ def test_every_loss_is_counted_whatever_its_cause(organization: str) -> None:
     losses = [event for event in recorder.events if event[0] == "lose"]
     assert {event[3] for event in losses} >= {"reassigned", "withdrawn", "reset"}
     kinds = [event[1] for event in losses]
-    assert memory.counters.lost_blocks == kinds.count("attention")
-    assert memory.counters.lost_checkpoints == kinds.count("checkpoint")
-    assert memory.num_losses == len(losses)
+    assert memory.cache.counters.lost_blocks == kinds.count("attention")
+    assert memory.cache.counters.lost_checkpoints == kinds.count("checkpoint")
+    assert memory.cache.num_losses == len(losses)
 
 
 def test_without_an_observer_no_event_is_made_and_no_depth_measured(organization: str) -> None:

@@ -61,7 +61,7 @@ def test_an_admission_needs_its_pages_and_the_headroom_to_be_free(
     sequence = toy_sequence(memory, 1)
     need = memory.admission_need(MISS, 64)
     headroom = (20, 4)
-    for pool, pages, kept_free in zip(memory.pools, need, headroom, strict=False):
+    for pool, pages, kept_free in zip(memory.cache.pools, need, headroom, strict=False):
         pool.take(pool.num_free - pages - kept_free - spare)
     assert (memory.refusal(sequence, MISS, 64, nothing_runs=False) is None) == admitted
 
@@ -81,7 +81,7 @@ def test_running_requests_ignore_the_headroom(organization: str) -> None:
     sequence = toy_sequence(memory, 1)
     admit(memory, sequence, 64)
     run_steps(memory, sequence, 8, 16)
-    assert min(pool.num_free for pool in memory.pools) < 19
+    assert min(pool.num_free for pool in memory.cache.pools) < 19
 
 
 def test_a_refusal_names_pool_need_headroom_and_free_pages() -> None:
@@ -101,7 +101,7 @@ def ask(memory: HybridMemory, request_id: int | str) -> None:
 
 
 def retained_tokens(memory: HybridMemory, request_id: int | str) -> list[int]:
-    return [state.tokens for state in memory.sequences[request_id].retained]
+    return [state.tokens for state in memory.cache.sequences[request_id].retained]
 
 
 def test_a_state_that_two_requests_asked_for_is_kept_by_its_producer(organization: str) -> None:
@@ -172,14 +172,14 @@ def test_a_kept_state_survives_pressure_until_its_holder_leaves(
     memory = toy_memory(organization, 60, retention=1)
     sequence = compute(memory, 1, 17)
     (kept,) = sequence.retained
-    pressure = [pool.take(pool.num_free) for pool in memory.pools]
+    pressure = [pool.take(pool.num_free) for pool in memory.cache.pools]
     assert kept.tokens == 8 and kept.key is not None
     if leave == "finish":
         memory.release(sequence, 17)
     else:
         memory.preempt(sequence, 17)
-    assert kept.refs == 0 and set(kept.pages) <= set(memory.states.pool.queue)
-    for pool, pages in zip(memory.pools, pressure, strict=True):
+    assert kept.refs == 0 and set(kept.pages) <= set(memory.cache.states.pool.queue)
+    for pool, pages in zip(memory.cache.pools, pressure, strict=True):
         pool.release(pages, hashed="tail", plain="tail")
     assert all_free(memory)
     memory.check_integrity()
@@ -188,9 +188,9 @@ def test_a_kept_state_survives_pressure_until_its_holder_leaves(
 def test_without_retention_the_same_state_is_lost_under_pressure(organization: str) -> None:
     memory = toy_memory(organization, 60)
     sequence = compute(memory, 1, 17)
-    for pool in memory.pools:
+    for pool in memory.cache.pools:
         pool.take(pool.num_free)
-    assert sequence.keys.checkpoints[0] not in memory.checkpoint_index.oldest
+    assert sequence.keys.checkpoints[0] not in memory.cache.checkpoint_index.oldest
 
 
 # -- pinning ---------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def test_preemption_pins_the_rightmost_checkpoint(organization: str) -> None:
     memory = toy_memory(organization, 60, pinning=1)
     memory.preempt(compute(memory, 1, 28), 28)
     assert pinned_tokens(memory) == {1: 24}
-    assert memory.counters.pinned_checkpoints == 1
+    assert memory.cache.counters.pinned_checkpoints == 1
     memory.check_integrity()
 
 
@@ -275,10 +275,10 @@ def test_a_pinned_checkpoint_survives_the_reassignment_of_all_free_pages(
     memory = toy_memory(organization, 60, pinning=1)
     memory.preempt(compute(memory, 1, 16), 16)
     pinned = memory.pinning.pins()[1]
-    for pool in memory.pools:
+    for pool in memory.cache.pools:
         pool.release(pool.take(pool.num_free), hashed="tail", plain="tail")
     assert (pinned.refs, pinned.key is None) == (1, False)
-    assert list(memory.checkpoint_index.oldest.values()) == [pinned]
+    assert list(memory.cache.checkpoint_index.oldest.values()) == [pinned]
 
 
 class WatchedQueue(OrderedDict[int, None]):
@@ -297,8 +297,8 @@ def test_a_resumed_request_has_its_own_references_before_the_pin_goes(organizati
     sequence = compute(memory, 1, 16)
     memory.preempt(sequence, 16)
     pinned = memory.pinning.pins()[1]
-    queue = WatchedQueue(memory.states.pool.queue)
-    memory.states.pool.queue = queue
+    queue = WatchedQueue(memory.cache.states.pool.queue)
+    memory.cache.states.pool.queue = queue
     queue.joined = []
     assert admit(memory, sequence, 17) == 16
     assert queue.joined == []  # at no time was the state free to be reassigned
@@ -311,7 +311,7 @@ def test_a_pin_goes_also_when_the_resumed_request_cannot_use_it(organization: st
     sequence = compute(memory, 1, 16)
     blocks = list(sequence.blocks)
     memory.preempt(sequence, 16)
-    reassign(memory.attention_pool, *blocks)
+    reassign(memory.cache.attention_pool, *blocks)
     assert admit(memory, sequence, 17) == 0
     assert memory.pinning.num_pins == 0
     memory.release(sequence, 0)
@@ -352,7 +352,7 @@ def test_without_pinning_preemption_takes_no_reference(organization: str) -> Non
     memory = toy_memory(organization, 60)
     memory.preempt(compute(memory, 1, 16), 16)
     assert all_free(memory)
-    assert memory.counters.pinned_checkpoints == 0
+    assert memory.cache.counters.pinned_checkpoints == 0
 
 
 # -- making way ------------------------------------------------------------------------------------
@@ -369,7 +369,7 @@ def test_making_way_gives_up_pins_then_retained_states_then_the_cache(organizati
     assert retained_tokens(memory, 2) == [] and state_of(sequence).refs == 1
     assert memory.give_way(sequence)
     # What the request itself runs on is still there.
-    assert [state.tokens for _, state in memory.checkpoint_index] == [16]
+    assert [state.tokens for _, state in memory.cache.checkpoint_index] == [16]
     before = snapshot(memory)
     assert not memory.give_way(sequence)
     assert snapshot(memory) | {"supply": 0} == before | {"supply": 0}
@@ -395,11 +395,11 @@ def test_a_cached_prefix_cannot_keep_the_last_request_out(organization: str) -> 
 def test_supply_grows_with_everything_that_can_turn_a_refusal(organization: str) -> None:
     memory = toy_memory(organization, 60, pinning=1)
     sequence = toy_sequence(memory, 1)
-    supply = memory.supply
+    supply = memory.cache.supply
 
     def supply_grows() -> bool:
         nonlocal supply
-        before, supply = supply, memory.supply
+        before, supply = supply, memory.cache.supply
         return supply > before
 
     admit(memory, sequence, 64)
@@ -415,5 +415,5 @@ def test_supply_grows_with_everything_that_can_turn_a_refusal(organization: str)
     assert supply_grows()
     memory.unpin_all()
     assert supply_grows()
-    memory.reset_cache()
+    memory.cache.reset()
     assert memory.lookup(sequence, 64).tokens == 0

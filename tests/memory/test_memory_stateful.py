@@ -142,7 +142,7 @@ class MemoryMachine(RuleBasedStateMachine):
     @rule(really=st.integers(min_value=0, max_value=3))
     def reset_cache(self, really: int) -> None:
         if really == 3:  # seldom, or there would be nothing to hit
-            self.engine.memory.reset_cache()
+            self.engine.memory.cache.reset()
 
     @rule(reverse=st.booleans())
     def step(self, reverse: bool) -> None:
@@ -161,8 +161,10 @@ class MemoryMachine(RuleBasedStateMachine):
     def everything_adds_up(self) -> None:
         engine = self.engine
         engine.check()
-        assert engine.memory.counters.preemptions == engine.num_preemptions
-        assert set(engine.memory.sequences) == {request.request_id for request in self.running}
+        assert engine.memory.cache.counters.preemptions == engine.num_preemptions
+        assert set(engine.memory.cache.sequences) == {
+            request.request_id for request in self.running
+        }
         # Whoever is pinned waits.
         assert set(engine.memory.pinning.pins()) <= {r.request_id for r in self.waiting}
 
@@ -172,12 +174,12 @@ class MemoryMachine(RuleBasedStateMachine):
         engine.run(token_budget=64)
         memory = engine.memory
         assert all_free(memory)
-        assert memory.pinning.num_pins == 0 and not memory.sequences
-        for pool in memory.pools:
+        assert memory.pinning.num_pins == 0 and not memory.cache.sequences
+        for pool in memory.cache.pools:
             assert sum(pool.refs) == 0
-        memory.reset_cache()
-        assert len(memory.block_index) == len(memory.checkpoint_index) == 0
-        for pool in memory.pools:
+        memory.cache.reset()
+        assert len(memory.cache.block_index) == len(memory.cache.checkpoint_index) == 0
+        for pool in memory.cache.pools:
             assert not any(pool.entries)
         engine.check()
 

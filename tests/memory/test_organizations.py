@@ -444,9 +444,9 @@ def test_the_capacity_for_nothing_is_refused(organization: str) -> None:
 def test_a_memory_is_built_over_its_planned_pools(organization: str) -> None:
     memory = toy_memory(organization, 30, num_states=5)
     names = ["attention", "recurrent"] if organization == "d0" else ["shared"]
-    assert [pool.spec.name for pool in memory.pools] == names
-    assert memory.attention_pool is memory.pools[0]
-    assert memory.states.pool is memory.pools[-1]
+    assert [pool.spec.name for pool in memory.cache.pools] == names
+    assert memory.cache.attention_pool is memory.cache.pools[0]
+    assert memory.cache.states.pool is memory.cache.pools[-1]
     assert (memory.block_size, memory.checkpoint_grid) == (
         (2, 8) if organization == "d0" else (8, 8)
     )

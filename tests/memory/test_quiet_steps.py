@@ -12,7 +12,7 @@ def test_a_quiet_step_changes_nothing_and_the_next_one_does(organization: str, g
     memory.admit(sequence, memory.lookup(sequence, 64))
     num_quiet = 0
     for end in range(1, 41):
-        memory.step += 1
+        memory.cache.step += 1
         promised, before = sequence.quiet_end, snapshot(memory)
         if end <= promised:
             num_quiet += 1
@@ -33,7 +33,7 @@ def test_a_request_that_left_promises_nothing(organization: str) -> None:
     memory = toy_memory(organization, 60)
     sequence = toy_sequence(memory, 1)
     memory.admit(sequence, memory.lookup(sequence, 64))
-    memory.step += 1
+    memory.cache.step += 1
     assert memory.extend(sequence, 0, 5)
     assert sequence.quiet_end == (5 if organization == "d0" else 7)
     memory.preempt(sequence, 5)

@@ -7,7 +7,7 @@ from hsexp.memory import HybridMemory
 
 
 def queues(memory: HybridMemory) -> list[list[int]]:
-    return [list(pool.queue) for pool in memory.pools]
+    return [list(pool.queue) for pool in memory.cache.pools]
 
 
 # A request computes 13 tokens in steps that end at 8 and 13. Its first block and its first state
@@ -56,7 +56,7 @@ def test_a_request_without_a_key_leaves_plain_pages(
     memory = toy_memory(organization, len(expected[0]), num_states=3)
     memory.release(compute(memory, 1, 5), 5)
     assert queues(memory) == expected
-    assert all(entry is None for entry in memory.states.pool.entries)
+    assert all(entry is None for entry in memory.cache.states.pool.entries)
 
 
 def test_a_preempted_request_leaves_its_pages_like_a_finished_one() -> None:

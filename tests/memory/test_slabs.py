@@ -34,14 +34,14 @@ def slab_page(state: Checkpoint) -> int:
 
 
 def allocate(memory: HybridMemory, count: int) -> list[Checkpoint]:
-    return [memory.states.allocate() for _ in range(count)]
+    return [memory.cache.states.allocate() for _ in range(count)]
 
 
 def publish(memory: HybridMemory, *states: Checkpoint) -> None:
     for state in states:
         key = ("direct", id(state))
-        memory.states.publish(state, key)
-        memory.checkpoint_index.add(key, state)
+        memory.cache.states.publish(state, key)
+        memory.cache.checkpoint_index.add(key, state)
 
 
 # -- choice ----------------------------------------------------------------------------------------
@@ -56,9 +56,9 @@ def test_a_state_goes_to_the_lowest_free_slot_of_the_oldest_active_slab() -> Non
     memory = toy_memory("s2", 60)
     states = allocate(memory, 9)  # slabs 1 and 2 are full, 3 has one state
     for released in (states[6], states[2], states[1]):  # slots (2, 2), (1, 2), (1, 1)
-        memory.states.release(released)
+        memory.cache.states.release(released)
     assert [place(state) for state in allocate(memory, 4)] == [(1, 1), (1, 2), (2, 2), (3, 1)]
-    memory.states.check_integrity()
+    memory.cache.states.check_integrity()
 
 
 def idle_slabs(memory: HybridMemory, count: int) -> list[list[Checkpoint]]:
@@ -68,7 +68,7 @@ def idle_slabs(memory: HybridMemory, count: int) -> list[list[Checkpoint]]:
         publish(memory, *states[:3])
     for states in slabs:
         for state in states:
-            memory.states.release(state)
+            memory.cache.states.release(state)
     return slabs
 
 
@@ -78,9 +78,9 @@ def test_an_active_slab_with_room_comes_before_an_older_idle_one() -> None:
     # The idle slab has a free slot and is woken first; fill it, so that slab 2 opens.
     woken, active = allocate(memory, 2)
     assert (place(woken), place(active)) == ((1, 3), (2, 0))
-    memory.states.release(woken)  # slab 1 is idle again, with a free slot
+    memory.cache.states.release(woken)  # slab 1 is idle again, with a free slot
     assert [place(state) for state in allocate(memory, 4)] == [(2, 1), (2, 2), (2, 3), (1, 3)]
-    memory.states.check_integrity()
+    memory.cache.states.check_integrity()
 
 
 def test_the_oldest_idle_slab_with_room_comes_before_a_new_page() -> None:
@@ -93,12 +93,12 @@ def test_waking_an_idle_slab_takes_its_page_out_of_the_queue_and_keeps_its_cache
     memory = toy_memory("s2", 60)
     ((first, *_),) = idle_slabs(memory, 1)
     page = slab_page(first)
-    assert next(iter(memory.attention_pool.queue)) == page  # idle slabs are next to go
+    assert next(iter(memory.cache.attention_pool.queue)) == page  # idle slabs are next to go
     (state,) = allocate(memory, 1)
     assert slab_page(state) == page
-    assert page not in memory.attention_pool.queue
+    assert page not in memory.cache.attention_pool.queue
     assert len(cached_checkpoints(memory)) == 3
-    memory.states.check_integrity()
+    memory.cache.states.check_integrity()
 
 
 def test_an_idle_slab_without_a_free_slot_is_not_woken() -> None:
@@ -106,22 +106,22 @@ def test_an_idle_slab_without_a_free_slot_is_not_woken() -> None:
     states = allocate(memory, SLOTS)
     publish(memory, *states)
     for state in states:
-        memory.states.release(state)
+        memory.cache.states.release(state)
     page = slab_page(states[0])
     (state,) = allocate(memory, 1)
     # The queue's head was that very slab: its page starts over as a new slab.
     assert (place(state), slab_page(state)) == ((2, 0), page)
     assert cached_checkpoints(memory) == {}
-    memory.states.check_integrity()
+    memory.cache.states.check_integrity()
 
 
 def test_a_slot_freed_by_an_eviction_is_used_again() -> None:
     memory = toy_memory("s2", 60)
     states = allocate(memory, SLOTS)
     publish(memory, states[1])
-    memory.states.release(states[1])  # cached in slot 1 of an active slab
+    memory.cache.states.release(states[1])  # cached in slot 1 of an active slab
     assert place(allocate(memory, 1)[0]) == (2, 0)
-    reassign(memory.states.pool, states[1].pages[2])
+    reassign(memory.cache.states.pool, states[1].pages[2])
     assert place(allocate(memory, 1)[0]) == (1, 1)
 
 
@@ -146,7 +146,7 @@ def test_lines_of_live_states_are_distinct_and_decode_to_page_and_slot() -> None
 
 @pytest.mark.parametrize("organization", ["s0", "s1", "d0"])
 def test_a_state_without_a_slab_has_no_line(organization: str) -> None:
-    state = toy_memory(organization, 20).states.allocate()
+    state = toy_memory(organization, 20).cache.states.allocate()
     assert state.line == NO_LINE < 0
 
 
@@ -157,26 +157,26 @@ def test_reassigning_a_slab_page_invalidates_every_slot_and_no_other_slab() -> N
     memory = toy_memory("s2", 60)
     first, second = idle_slabs(memory, 2)
     members = [page for state in first[:3] for page in state.pages]
-    order = [page for page in memory.attention_pool.queue if page != slab_page(first[0])]
-    reassign(memory.attention_pool, slab_page(first[0]))
+    order = [page for page in memory.cache.attention_pool.queue if page != slab_page(first[0])]
+    reassign(memory.cache.attention_pool, slab_page(first[0]))
     assert [state.key for state in first[:3]] == [None] * 3
     assert [state.key is None for state in second[:3]] == [False] * 3
     assert len(cached_checkpoints(memory)) == 3
-    assert memory.counters.reclaimed_slabs == 1
+    assert memory.cache.counters.reclaimed_slabs == 1
     # The members stay in the queue where they were, as plain pages.
-    assert list(memory.attention_pool.queue) == [*order, slab_page(first[0])]
-    assert all(memory.attention_pool.entries[page] is None for page in members)
+    assert list(memory.cache.attention_pool.queue) == [*order, slab_page(first[0])]
+    assert all(memory.cache.attention_pool.entries[page] is None for page in members)
     memory.check_integrity()
 
 
 def test_losing_one_state_leaves_the_others_of_its_slab_valid() -> None:
     memory = toy_memory("s2", 60)
     ((lost, kept, other, _),) = idle_slabs(memory, 1)
-    reassign(memory.attention_pool, lost.pages[1])
+    reassign(memory.cache.attention_pool, lost.pages[1])
     assert (lost.key, kept.key is None, other.key is None) == (None, False, False)
-    memory.states.hold(kept)
+    memory.cache.states.hold(kept)
     assert kept.line == slab_page(kept) * SLOTS + 1
-    memory.states.check_integrity()
+    memory.cache.states.check_integrity()
 
 
 def test_an_idle_slab_whose_last_state_is_lost_is_an_ordinary_page() -> None:
@@ -184,10 +184,10 @@ def test_an_idle_slab_whose_last_state_is_lost_is_an_ordinary_page() -> None:
     leave_cached(memory, 1, 8)
     (states,) = cached_checkpoints(memory).values()
     page = slab_page(states[0])
-    reassign(memory.attention_pool, states[0].pages[0])
-    assert memory.attention_pool.entries[page] is None
+    reassign(memory.cache.attention_pool, states[0].pages[0])
+    assert memory.cache.attention_pool.entries[page] is None
     assert slab_store(memory).slabs == {}
-    assert memory.counters.reclaimed_slabs == 0
+    assert memory.cache.counters.reclaimed_slabs == 0
     memory.check_integrity()
 
 
@@ -197,8 +197,8 @@ def test_a_slab_stays_referenced_while_one_of_its_states_is() -> None:
     assert sequence.state is not None
     page = slab_page(sequence.state)
     memory.extend(sequence, 16, 17)
-    memory.attention_pool.take(memory.attention_pool.num_free)
-    assert memory.attention_pool.refs[page] == 1
+    memory.cache.attention_pool.take(memory.cache.attention_pool.num_free)
+    assert memory.cache.attention_pool.refs[page] == 1
     hit = memory.lookup(toy_sequence(memory, 2), 17)
     assert hit.checkpoint is sequence.superseded  # adopted by the running request: still whole
     assert hit.tokens == 16
@@ -210,28 +210,28 @@ def test_members_popped_for_a_state_may_free_slots_of_its_own_slab() -> None:
     states = allocate(memory, SLOTS)
     publish(memory, *states)
     for state in states:
-        memory.states.release(state)
-    memory.states.hold(states[3])
-    assert memory.states.pages_needed(1) == 4  # no slot is free: a slab page and three members
-    assert memory.states.pool.num_free == 9
-    memory.attention_pool.take(1)  # a member of the oldest state: its slot becomes free
-    assert memory.states.pages_needed(1) == 3
+        memory.cache.states.release(state)
+    memory.cache.states.hold(states[3])
+    assert memory.cache.states.pages_needed(1) == 4  # no slot is free: a slab and three members
+    assert memory.cache.states.pool.num_free == 9
+    memory.cache.attention_pool.take(1)  # a member of the oldest state: its slot becomes free
+    assert memory.cache.states.pages_needed(1) == 3
     assert place(allocate(memory, 1)[0]) == (1, 0)
-    memory.states.check_integrity()
+    memory.cache.states.check_integrity()
 
 
 def test_everything_is_free_after_slabs_were_woken_and_dissolved_at_random() -> None:
     memory = toy_memory("s2", 30)
     live: list[Checkpoint] = []
     for turn in range(300):
-        if turn % 3 and memory.states.pages_needed(1) <= memory.states.pool.num_free:
-            live.append(memory.states.allocate())
+        if turn % 3 and memory.cache.states.pages_needed(1) <= memory.cache.states.pool.num_free:
+            live.append(memory.cache.states.allocate())
         elif live:
             state = live.pop(turn * 7 % len(live))
             if turn % 2:
                 publish(memory, state)
-            memory.states.release(state)
-        memory.states.check_integrity()
+            memory.cache.states.release(state)
+        memory.cache.states.check_integrity()
     for state in live:
-        memory.states.release(state)
+        memory.cache.states.release(state)
     assert all_free(memory)

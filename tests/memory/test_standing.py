@@ -40,13 +40,15 @@ class RefusalMachine(MemoryMachine):
         if refusal is None:
             super().admit(which, num_tokens)
         elif hit.ready:
-            held = 0 if hit.checkpoint is None else memory.states.pages_to_hold(hit.checkpoint)
+            held = (
+                0 if hit.checkpoint is None else memory.cache.states.pages_to_hold(hit.checkpoint)
+            )
             fits_without_hit = refusal.need - held + refusal.headroom <= refusal.free
             self.refused[request.request_id] = (
                 request,
                 [
                     StandingRefusal(
-                        memory,
+                        memory.cache,
                         request.sequence,
                         hit,
                         request.num_tokens,
@@ -84,7 +86,7 @@ def leave_one_page_too_few(
         attention, recurrent = need
         leave_free(memory, attention - (hit.gap is not None), recurrent - (hit.gap is None))
     assert memory.refusal(sequence, hit, num_tokens, nothing_runs=False) is not None
-    return StandingRefusal(memory, sequence, hit, num_tokens, losses_matter=True)
+    return StandingRefusal(memory.cache, sequence, hit, num_tokens, losses_matter=True)
 
 
 def is_refused(memory: HybridMemory, sequence: SequenceMemory, num_tokens: int) -> bool:
@@ -106,7 +108,7 @@ def test_a_refusal_ends_when_its_hit_is_lost(organization: str) -> None:
 
     # Without a checkpoint to take out of the queue the same request fits.
     for states in cached_checkpoints(memory).values():
-        reassign(memory.states.pool, states[0].pages[0])
+        reassign(memory.cache.states.pool, states[0].pages[0])
 
     assert not refusal.stands(new)
     assert not is_refused(memory, new, 24)
@@ -121,7 +123,9 @@ def test_a_refusal_ends_when_the_block_comes_that_a_deeper_checkpoint_waits_for(
     other = toy_sequence(memory, "other", 17)
     assert admit(memory, other, 17) == 16
     lost = 24 // memory.block_size - 1
-    reassign(memory.attention_pool, memory.block_index.oldest[other.keys.attention[lost]])
+    reassign(
+        memory.cache.attention_pool, memory.cache.block_index.oldest[other.keys.attention[lost]]
+    )
     run_steps(memory, other, *range(17, 24), start=16)
     new = toy_sequence(memory, "new", 40)
     refusal = leave_one_page_too_few(memory, new, 40)

@@ -212,7 +212,7 @@ def test_half_a_state_is_never_adopted(organization: str) -> None:
         engine.cancel(first)
         if member >= len(pages):
             continue
-        reassign(memory.states.pool, pages[member])
+        reassign(memory.cache.states.pool, pages[member])
         second = engine.arrive(PROMPT, 4)
         assert start(engine, second, 16) == 0
         engine.check()
@@ -370,7 +370,7 @@ def test_all_outputs_are_right_in_a_pool_that_is_too_small(arrangement: Arrangem
         adopted += sum(sum(request.adopted) for request in requests)
         for name in ("preemptions", "lost_checkpoints", "lost_blocks", "reclaimed_slabs",
                      "retained_checkpoints", "pinned_checkpoints"):  # fmt: skip
-            counters[name] = counters.get(name, 0) + getattr(engine.memory.counters, name)
+            counters[name] = counters.get(name, 0) + getattr(engine.memory.cache.counters, name)
     # The proof is empty unless all of these happened.
     happened = {name for name, count in counters.items() if count}
     expected = {"preemptions", "lost_checkpoints", "lost_blocks"}

@@ -23,7 +23,7 @@ from hsexp.memory import (
     SequenceMemory,
     exact_prefix,
 )
-from hsexp.memory.branching import LeafKey
+from hsexp.memory.branching.leaves import LeafKey
 from hsexp.memory.checkpoint import Checkpoint
 
 
@@ -271,8 +271,8 @@ class BranchEngine:
 
     def __init__(self, memory: HybridMemory) -> None:
         self.memory = memory
-        assert memory.observer is None
-        self._copies = memory.observer = CopyRecorder()
+        assert memory.cache.observer is None
+        self._copies = memory.cache.observer = CopyRecorder()
         self._unwritten: set[int] = set()
         """Pages of targets of this step's copies."""
         self.physical = PhysicalMemory(memory)
@@ -305,7 +305,7 @@ class BranchEngine:
     ) -> ToyBranch | None:
         """A new request that continues a kept leaf; None if it is gone or refused."""
         branch = self.new_branch([*tokens, forced], salt)
-        hit = self.memory.branching.find_leaf(branch.sequence, self._leaf(branch, len(tokens)))
+        hit = self.memory.branching.leaves.find(branch.sequence, self._leaf(branch, len(tokens)))
         return None if hit is None or not hit.ready else self._admit(branch, hit, must_fit=False)
 
     def _admit(self, branch: ToyBranch, hit: Hit, must_fit: bool) -> ToyBranch | None:
@@ -332,7 +332,7 @@ class BranchEngine:
         child = self.child_of(parent, forced)
         memory, num_tokens = self.memory, parent.computed
         if by_copying:
-            if not memory.branching.fork_by_copying(parent.sequence, child.sequence, num_tokens):
+            if not memory.fork_by_copying(parent.sequence, child.sequence, num_tokens):
                 assert not must_fit
                 return None
             self._new_copies()
@@ -439,10 +439,13 @@ class BranchEngine:
 
     def _have_room(self, num_blocks: int, num_states: int) -> bool:
         memory = self.memory
-        pages = memory.states.pages_needed(num_states)
-        if len(memory.pools) == 1:
-            return num_blocks + pages <= memory.attention_pool.num_free
-        return num_blocks <= memory.attention_pool.num_free and pages <= memory.states.pool.num_free
+        pages = memory.cache.states.pages_needed(num_states)
+        if len(memory.cache.pools) == 1:
+            return num_blocks + pages <= memory.cache.attention_pool.num_free
+        return (
+            num_blocks <= memory.cache.attention_pool.num_free
+            and pages <= memory.cache.states.pool.num_free
+        )
 
     def drop(self, branch: ToyBranch, *, leaf: bool = False) -> None:
         """The branch is pruned, cancelled or done; its part of the step is not computed."""
@@ -536,7 +539,7 @@ class BranchEngine:
         scheduled = [branch for branch in self.branches if branch.end]
         for branch in reversed(scheduled) if reverse else scheduled:
             self._compute(branch)
-        self.memory.step += 1
+        self.memory.cache.step += 1
         for branch in scheduled:
             self._end_step(branch)
 
@@ -582,7 +585,7 @@ class BranchEngine:
     def check(self) -> None:
         """The memory adds up, the rule agrees with it, and every branch has a replay's words."""
         if self.is_crowded:
-            for pool in self.memory.pools:
+            for pool in self.memory.cache.pools:
                 pool.check_integrity()
             self.memory.branching.check_integrity()
         else:
@@ -612,7 +615,7 @@ class BranchEngine:
         assert len(set(pages.values())) == len(pages)
         assert len({id(state) for state in states.values()}) == len(states)
         for thing, page in pages.items():
-            assert memory.attention_pool.refs[page] == rule.num_references(thing)
+            assert memory.cache.attention_pool.refs[page] == rule.num_references(thing)
         for thing, state in states.items():
             assert state.refs == rule.num_references(thing)
 
@@ -627,8 +630,8 @@ class BranchEngine:
     def _refresh_kept(self) -> None:
         self._note_places()
         memory = self.memory
-        pages = [page for key, page in memory.block_index if isinstance(key, LeafKey)]
-        states = [state for key, state in memory.checkpoint_index if isinstance(key, LeafKey)]
+        pages = [page for key, page in memory.cache.block_index if isinstance(key, LeafKey)]
+        states = [state for key, state in memory.cache.checkpoint_index if isinstance(key, LeafKey)]
         self.rule.kept = {self._at_page[page] for page in pages} | {
             self._at_state[state] for state in states
         }

@@ -31,7 +31,7 @@ from hsexp.memory import (
     SequenceMemory,
     build_memory,
 )
-from hsexp.memory.checkpoint import Checkpoint
+from hsexp.memory.checkpoint import Checkpoint, Slab
 from hsexp.memory.geometry import ModelConfig
 from hsexp.memory.organizations import OrganizationConfig, create
 from hsexp.memory.organizations.d0 import D0Config
@@ -42,7 +42,7 @@ from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.eviction import ReleaseOrder
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.retention import RetentionConfig
-from hsexp.memory.slab import Slab, SlabStateStore
+from hsexp.memory.slab import SlabStateStore
 
 ORGANIZATIONS = ("s0", "s1", "s2", "d0")
 
@@ -159,7 +159,7 @@ def toy_memory(
         max_leaves=max_leaves,
         max_drafts=max_drafts,
     )
-    usable = [pool.spec.num_usable for pool in memory.pools]
+    usable = [pool.spec.num_usable for pool in memory.cache.pools]
     assert usable == ([num_pages, num_states] if name == "d0" else [num_pages])
     return memory
 
@@ -205,10 +205,10 @@ def admit(memory: HybridMemory, sequence: SequenceMemory, num_tokens: int) -> in
 def run_steps(memory: HybridMemory, sequence: SequenceMemory, *ends: int, start: int = 0) -> None:
     """Extend to each end in a step of its own."""
     for end in ends:
-        memory.step += 1
+        memory.cache.step += 1
         assert memory.extend(sequence, start, end), f"no room for tokens {start} to {end}"
         start = end
-    memory.step += 1
+    memory.cache.step += 1
 
 
 def compute(
@@ -233,11 +233,11 @@ def leave_cached(
 
 
 def free_pages(memory: HybridMemory) -> list[int]:
-    return [pool.num_free for pool in memory.pools]
+    return [pool.num_free for pool in memory.cache.pools]
 
 
 def all_free(memory: HybridMemory) -> bool:
-    return all(pool.num_free == pool.spec.num_usable for pool in memory.pools)
+    return all(pool.num_free == pool.spec.num_usable for pool in memory.cache.pools)
 
 
 def queue_of(pool: PagePool) -> list[int]:
@@ -246,11 +246,13 @@ def queue_of(pool: PagePool) -> list[int]:
 
 def leave_free(memory: HybridMemory, attention: int, recurrent: int) -> None:
     """A foreign holder takes all pages but these; in a shared pool their sum is left."""
-    if len(memory.pools) == 1:
-        memory.attention_pool.take(memory.attention_pool.num_free - attention - recurrent)
+    if len(memory.cache.pools) == 1:
+        memory.cache.attention_pool.take(
+            memory.cache.attention_pool.num_free - attention - recurrent
+        )
     else:
-        memory.attention_pool.take(memory.attention_pool.num_free - attention)
-        memory.states.pool.take(memory.states.pool.num_free - recurrent)
+        memory.cache.attention_pool.take(memory.cache.attention_pool.num_free - attention)
+        memory.cache.states.pool.take(memory.cache.states.pool.num_free - recurrent)
 
 
 def reassign(pool: PagePool, *pages: int) -> None:
@@ -263,8 +265,8 @@ def reassign(pool: PagePool, *pages: int) -> None:
 
 
 def slab_store(memory: HybridMemory) -> SlabStateStore:
-    assert isinstance(memory.states, SlabStateStore)
-    return memory.states
+    assert isinstance(memory.cache.states, SlabStateStore)
+    return memory.cache.states
 
 
 def state_of(sequence: SequenceMemory) -> Checkpoint:
@@ -274,7 +276,7 @@ def state_of(sequence: SequenceMemory) -> Checkpoint:
 
 def cached_checkpoints(memory: HybridMemory) -> dict[Hashable, list[Checkpoint]]:
     """Checkpoints by key, the oldest first."""
-    index = memory.checkpoint_index
+    index = memory.cache.checkpoint_index
     return {key: [oldest, *index.duplicates.get(key, [])] for key, oldest in index.oldest.items()}
 
 
@@ -283,13 +285,13 @@ def cached_boundaries(memory: HybridMemory, sequence: SequenceMemory) -> list[in
     return [
         (index + 1) * memory.checkpoint_grid
         for index, key in enumerate(sequence.keys.checkpoints)
-        if key in memory.checkpoint_index.oldest
+        if key in memory.cache.checkpoint_index.oldest
     ]
 
 
 def snapshot(memory: HybridMemory) -> dict[str, Any]:
     """All that must be equal before and after an operation that changes nothing."""
-    store = memory.states
+    store, blocks = memory.cache.states, memory.cache.block_index
     view: dict[str, Any] = {
         "pools": [
             {
@@ -297,9 +299,9 @@ def snapshot(memory: HybridMemory) -> dict[str, Any]:
                 "refs": list(pool.refs),
                 "entries": [_entry(entry) for entry in pool.entries],
             }
-            for pool in memory.pools
+            for pool in memory.cache.pools
         ],
-        "blocks": (dict(memory.block_index.oldest), _copied(memory.block_index.duplicates)),
+        "blocks": (dict(blocks.oldest), _copied(blocks.duplicates)),
         "checkpoints": {
             key: [_checkpoint(state) for state in states]
             for key, states in cached_checkpoints(memory).items()
@@ -313,11 +315,11 @@ def snapshot(memory: HybridMemory) -> dict[str, Any]:
                 _checkpoint(sequence.superseded),
                 [_checkpoint(state) for state in sequence.retained],
             )
-            for request_id, sequence in memory.sequences.items()
+            for request_id, sequence in memory.cache.sequences.items()
         },
         "pins": {key: _checkpoint(state) for key, state in memory.pinning.pins().items()},
-        "supply": memory.supply,
-        "step": memory.step,
+        "supply": memory.cache.supply,
+        "step": memory.cache.step,
     }
     if isinstance(store, SlabStateStore):
         view["slabs"] = {page: _slab(slab) for page, slab in store.slabs.items()}

@@ -106,14 +106,14 @@ class PhysicalMemory:
     def __init__(self, memory: HybridMemory, *, composites: int = 1) -> None:
         self.memory = memory
         self.composites = composites
-        store = memory.states
+        store = memory.cache.states
         self.num_slots = store.num_slots if isinstance(store, SlabStateStore) else 0
         self.page_words = max(memory.block_size, PARTS + WINDOW, self.num_slots * WINDOW)
         self.pages = {
             pool.spec.name: [self._wiped() for _ in range(pool.spec.num_pages)]
-            for pool in memory.pools
+            for pool in memory.cache.pools
         }
-        for pool in memory.pools:
+        for pool in memory.cache.pools:
             pool.on_reassign = partial(self._wipe_after, pool.on_reassign, pool)
 
     def _wiped(self) -> list[Word]:
@@ -127,10 +127,10 @@ class PhysicalMemory:
             self.pages[pool.spec.name][page] = self._wiped()
 
     def _attention(self, page: int) -> list[Word]:
-        return self.pages[self.memory.attention_pool.spec.name][page]
+        return self.pages[self.memory.cache.attention_pool.spec.name][page]
 
     def _recurrent(self, page: int) -> list[Word]:
-        return self.pages[self.memory.states.pool.spec.name][page]
+        return self.pages[self.memory.cache.states.pool.spec.name][page]
 
     def write_kv(self, blocks: Sequence[int], position: int, value: int) -> None:
         block, offset = divmod(position, self.memory.block_size)
@@ -187,11 +187,11 @@ class PhysicalMemory:
 
     def poison_free(self) -> None:
         """Wipe what nobody references and nobody can find: free pages and free slots."""
-        for pool in self.memory.pools:
+        for pool in self.memory.cache.pools:
             for page in pool.queue:
                 if pool.entries[page] is None:
                     self.pages[pool.spec.name][page] = self._wiped()
-        store = self.memory.states
+        store = self.memory.cache.states
         if isinstance(store, SlabStateStore):
             for slab in store.slabs.values():
                 for slot, state in enumerate(slab.slots):
@@ -353,7 +353,7 @@ class ToyEngine:
             scheduled.reverse()
         for request in scheduled:
             self._compute_state(request)
-        self.memory.step += 1
+        self.memory.cache.step += 1
         for request in scheduled:
             self._sample(request)
 
@@ -401,11 +401,11 @@ class ToyEngine:
             for request in self.running
             for page in request.sequence.blocks[request.computed // self.memory.block_size :]
         }
-        for key, page in self.memory.block_index:
+        for key, page in self.memory.cache.block_index:
             if page not in ahead:
                 assert tuple(self.physical.read_block(page)) == self._true_blocks[key]
-        for key, checkpoint in self.memory.checkpoint_index:
-            if checkpoint.published_step < self.memory.step:
+        for key, checkpoint in self.memory.cache.checkpoint_index:
+            if checkpoint.published_step < self.memory.cache.step:
                 assert self.physical.read_state(checkpoint) == self._true_states[key]
         for request in self.running:
             kv = self.physical.read_kv(request.sequence.blocks, request.computed)
@@ -427,7 +427,7 @@ class ToyEngine:
             self.schedule(token_budget)
             if check:
                 self.check()
-            self.step(reverse=self.memory.step % 2 == 1)
+            self.step(reverse=self.memory.cache.step % 2 == 1)
             if check:
                 self.check()
         raise AssertionError("no end: " + self.memory.describe())

@@ -14,7 +14,7 @@ FAST = {
 }
 LINES = {
     # A full prompt: 7 blocks and a state, counted and by the rule.
-    "branching": "copy 2 0 7 1 5,242,880 7 1",
+    "branching": "copy 2 0 7 1 5,264,384 7 1",
     "speculation": "0.5 4 1.9375",
     "cachelab": "8 2 8 0 16 8 8",
 }

@@ -116,7 +116,7 @@ def test_a_counter_that_differs_is_named(config: RunConfig, record: RunRecord) -
 
 
 def test_every_counter_of_the_memory_is_compared(config: RunConfig, record: RunRecord) -> None:
-    names = asdict(config.memory().counters)
+    names = asdict(config.memory().cache.counters)
     wrong = {name: record.counters[name] + 1 for name in names}
     assert len(repeat(config, record, **wrong).different_counters) == len(names)
 

@@ -42,8 +42,10 @@ def test_pages_and_tokens_and_requests_balance_under_any_pressure(case: ToyCase)
     finished = requests[requests["status"] == "finished"]
     refused = requests[requests["status"] == "refused"]
     assert len(finished) + len(refused) == len(requests)
-    assert [pool.num_free for pool in memory.pools] == [p.spec.num_usable for p in memory.pools]
-    assert not memory.sequences and not memory.pinning.num_pins
+    assert [pool.num_free for pool in memory.cache.pools] == [
+        p.spec.num_usable for p in memory.cache.pools
+    ]
+    assert not memory.cache.sequences and not memory.pinning.num_pins
 
     assert (finished["generated_tokens"] == finished["output_tokens"]).all()
     assert not refused[["generated_tokens", "prefill_tokens", "replayed_tokens"]].any(axis=None)
@@ -147,11 +149,11 @@ def forget_decodes(record: RunRecord, memory: HybridMemory) -> None:
 
 
 def leak_a_page(record: RunRecord, memory: HybridMemory) -> None:
-    memory.attention_pool.take(1)
+    memory.cache.attention_pool.take(1)
 
 
 def leave_one_running(record: RunRecord, memory: HybridMemory) -> None:
-    memory.sequences[7] = object()  # type: ignore[assignment]
+    memory.cache.sequences[7] = object()  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize(
@@ -176,6 +178,6 @@ def test_steps_or_memory_that_do_not_balance_are_named(
 
 def test_a_page_that_leaks_during_a_run_fails_the_run() -> None:
     memory = toy_memory("s0", 12)
-    memory.attention_pool.take(1)
+    memory.cache.attention_pool.take(1)
     with pytest.raises(Imbalance, match="free pages of pool shared: 11, expected 12"):
         play([request(4, 5)], memory)

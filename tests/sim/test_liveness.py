@@ -142,7 +142,9 @@ def test_two_hundred_requests_in_turn_leave_the_pool_as_it_was(name: str) -> Non
     record = play([request(18, 4, shared=4 * (i % 4), content=i % 3) for i in range(200)], memory)
     assert (record.requests["status"] == "finished").all()
     memory.check_integrity()
-    assert [pool.num_free for pool in memory.pools] == [p.spec.num_usable for p in memory.pools]
+    assert [pool.num_free for pool in memory.cache.pools] == [
+        p.spec.num_usable for p in memory.cache.pools
+    ]
 
 
 @pytest.mark.parametrize("name", ORGANIZATIONS)
@@ -150,9 +152,9 @@ def test_the_longest_request_that_fits_is_admitted_to_an_empty_engine_with_headr
     name: str,
 ) -> None:
     memory = falcon_memory(name, "b63", headroom=0.35)
-    blocks = memory.attention_pool.spec.num_usable
-    if len(memory.pools) == 1:
-        blocks -= memory.states.pages_alone(2)
+    blocks = memory.cache.attention_pool.spec.num_usable
+    if len(memory.cache.pools) == 1:
+        blocks -= memory.cache.states.pages_alone(2)
     longest = blocks * memory.block_size
     requests = [request(longest, 1), request(longest + 1, 1)]
     record = play(requests, memory, token_budget=2048)

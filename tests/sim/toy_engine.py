@@ -91,7 +91,7 @@ def toy_memory(
         pinning=PinningConfig(name="toy", requesters=pinning, protected_fraction=protected),
     )
     memory = build_memory(settings, num_bytes, layout=organization, observer=observer)
-    assert memory.attention_pool.spec.num_usable == num_pages
+    assert memory.cache.attention_pool.spec.num_usable == num_pages
     return memory
 
 

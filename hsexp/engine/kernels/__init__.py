@@ -1,1 +1,1 @@
-"""Kernels over paged states: vLLM's own on a CPU, Triton on a GPU, chosen once by `ops_for`."""
+"""Kernels over paged states: vLLM's own on a CPU, Triton on a GPU; see `paged.ops_for`."""

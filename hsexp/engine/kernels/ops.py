@@ -5,8 +5,6 @@ from typing import ClassVar
 
 import torch
 
-from hsexp.config.base import ConfigError
-
 
 class PagedOps(ABC):
     """Operations over a layer's states, which are named by composite ids.
@@ -76,20 +74,3 @@ class PagedOps(ABC):
         out: torch.Tensor,
     ) -> None:
         """Advance the recurrent states by one token; shapes as in `fused_state_update`."""
-
-
-def ops_for(device: torch.device) -> PagedOps:
-    """The implementation for the device that holds the states.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    if device.type == "cuda":
-        from hsexp.engine.kernels.fused import FusedOps
-
-        return FusedOps()
-    if device.type == "cpu":
-        from hsexp.engine.kernels.cpu import CpuOps
-
-        return CpuOps()
-    raise ConfigError(f"paged states need a device of type cpu or cuda, got {device.type}")

@@ -17,30 +17,26 @@ only once the state has passed them.
 Drafts are optional: `draft` may say no, and the pass then is an ordinary step.
 """
 
-from typing import TYPE_CHECKING
-
+from hsexp.memory.cache import Cache
 from hsexp.memory.pool import MemoryFault
 from hsexp.memory.sequence import SequenceMemory
 
-if TYPE_CHECKING:
-    from hsexp.memory.hybrid import HybridMemory
-
 
 class Drafting:
-    """Room for drafts beside the sequences of one memory.
+    """Room for drafts beside the sequences of one cache.
 
     A pass over a sequence: `memory.extend` over the known tokens, `draft`, computation, `settle`.
     """
 
-    def __init__(self, memory: "HybridMemory", *, max_drafts: int) -> None:
-        self.memory = memory
+    def __init__(self, cache: Cache, *, max_drafts: int) -> None:
+        self.cache = cache
         self.max_drafts = max_drafts
         """Drafts of one pass; 0 drafts nothing, and admission counts nothing for it."""
 
     def num_drafts(self, known: int) -> int:
         """Drafts of the pass that makes the state stand at `known`: none beyond the next boundary
         of the checkpoint grid, so that a state is there to be published."""
-        return min(self.max_drafts, -known % self.memory.checkpoint_grid)
+        return min(self.max_drafts, -known % self.cache.checkpoint_grid)
 
     def draft(self, sequence: SequenceMemory, known: int, num_drafts: int) -> bool:
         """Room for drafts behind `known`, to which the coming step extends the sequence.
@@ -57,14 +53,14 @@ class Drafting:
             )
         if sequence.scratch is not None:
             raise MemoryFault(f"request {sequence.request_id} drafts before its pass is settled")
-        memory = self.memory
-        new_blocks = max(-(-(known + num_drafts) // memory.block_size) - len(sequence.blocks), 0)
-        if not memory.has_room(new_blocks, True):
+        cache = self.cache
+        new_blocks = max(-(-(known + num_drafts) // cache.block_size) - len(sequence.blocks), 0)
+        if not cache.has_room(new_blocks, True):
             return False
-        sequence.blocks += memory.attention_pool.take(new_blocks)
-        sequence.scratch = memory.states.allocate()
-        if memory.observer is not None:
-            memory.observer.on_allocate(sequence, new_blocks, 1)
+        sequence.blocks += cache.attention_pool.take(new_blocks)
+        sequence.scratch = cache.states.allocate()
+        if cache.observer is not None:
+            cache.observer.on_allocate(sequence, new_blocks, 1)
         return True
 
     def settle(
@@ -83,17 +79,16 @@ class Drafting:
             raise MemoryFault(
                 f"request {sequence.request_id} accepts {num_accepted} of {num_drafts} drafts"
             )
-        memory, scratch = self.memory, sequence.scratch
+        cache, scratch = self.cache, sequence.scratch
         sequence.scratch = None
-        memory.supply += 1
         if num_accepted < num_drafts:
-            memory.states.release(scratch)
+            cache.release_state(scratch)
             return known
         assert sequence.state is not None
-        memory.states.release(sequence.state)
+        cache.release_state(sequence.state)
         sequence.state = scratch
         end = known + num_drafts
-        if end % memory.checkpoint_grid == 0:
-            memory.publish_computed(sequence, end)
-            memory.publish_state(sequence, scratch, end, step=memory.step)
+        if end % cache.checkpoint_grid == 0:
+            cache.publish_computed(sequence, end)
+            cache.publish_state(sequence, scratch, end, step=cache.step)
         return end

@@ -10,32 +10,11 @@ Either way a source keeps a reference of its own, so that it has no new owner be
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
 
-from hsexp.memory.checkpoint import NO_LINE, Checkpoint
+from hsexp.memory.cache import Cache
+from hsexp.memory.checkpoint import Checkpoint
 from hsexp.memory.pool import MemoryFault
-from hsexp.memory.sequence import SequenceMemory
-
-if TYPE_CHECKING:
-    from hsexp.memory.hybrid import HybridMemory
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Copy:
-    """One physical copy of a page or a state."""
-
-    kind: Literal["attention", "state"]
-    request_id: int | str
-    """Whose copy it is."""
-    source: tuple[int, ...]
-    """An attention page, or the pages of a state, its representative first."""
-    target: tuple[int, ...]
-    num_tokens: int
-    """Valid tokens: of the page, or those that the state stands at."""
-    step: int
-    source_line: int = NO_LINE
-    """Convolution line of a state that has one outside its pages."""
-    target_line: int = NO_LINE
+from hsexp.memory.sequence import Copy, SequenceMemory
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -50,12 +29,23 @@ class _Pending:
     block: int = -1
     """Place of the page in the block table."""
 
+    def map_target(self) -> int | Checkpoint:
+        """Let the sequence name the target. Returns what it named before."""
+        sequence, target = self.sequence, self.target
+        assert sequence is not None
+        if isinstance(target, Checkpoint):
+            state, sequence.state = sequence.state, target
+            assert state is not None
+            return state
+        page, sequence.blocks[self.block] = sequence.blocks[self.block], target
+        return page
+
 
 class Copies:
-    """Copies of one memory that are not done yet, and how many were."""
+    """Copies of one cache that are not done yet, and how many were."""
 
-    def __init__(self, memory: "HybridMemory") -> None:
-        self.memory = memory
+    def __init__(self, cache: Cache) -> None:
+        self.cache = cache
         self.num_done: Counter[str] = Counter()
         """Copies by kind that were handed out or completed."""
         self._listed: list[_Pending] = []
@@ -68,14 +58,14 @@ class Copies:
 
         The copy takes over its reference on the source.
         """
-        self._list(sequence, self._page_copy(sequence, block, num_tokens))
+        self._list(self._page_copy(sequence, block, num_tokens))
 
     def list_state(self, sequence: SequenceMemory, num_tokens: int) -> None:
-        """The same for its state."""
-        self._list(sequence, self._state_copy(sequence, num_tokens))
+        """Give the sequence a state of its own, likewise."""
+        self._list(self._state_copy(sequence, num_tokens))
 
-    def _list(self, sequence: SequenceMemory, pending: _Pending) -> None:
-        self._map(sequence, pending)
+    def _list(self, pending: _Pending) -> None:
+        pending.map_target()
         self._listed.append(pending)
 
     def take(self) -> list[Copy]:
@@ -94,16 +84,16 @@ class Copies:
 
     def begin_page(self, sequence: SequenceMemory, block: int, num_tokens: int) -> Copy:
         """Start to copy a block; the sequence names the source until the copy is complete."""
-        self.memory.attention_pool.hold((sequence.blocks[block],))
-        return self._begin(self._page_copy(sequence, block, num_tokens))
+        self.cache.attention_pool.hold((sequence.blocks[block],))
+        pending = self._page_copy(sequence, block, num_tokens)
+        self._in_flight[pending.copy] = pending
+        return pending.copy
 
     def begin_state(self, sequence: SequenceMemory, num_tokens: int) -> Copy:
-        """The same for its state."""
+        """Start to copy its state, likewise."""
         assert sequence.state is not None
-        self.memory.states.hold(sequence.state)
-        return self._begin(self._state_copy(sequence, num_tokens))
-
-    def _begin(self, pending: _Pending) -> Copy:
+        self.cache.states.hold(sequence.state)
+        pending = self._state_copy(sequence, num_tokens)
         self._in_flight[pending.copy] = pending
         return pending.copy
 
@@ -117,12 +107,9 @@ class Copies:
         if pending is None:
             raise MemoryFault(f"{copy} is completed but not in flight")
         self.num_done[copy.kind] += 1
-        sequence = pending.sequence
         self._drop(pending.source)
-        if sequence is None:
-            self._drop(pending.target)
-            return
-        self._drop(self._map(sequence, pending))
+        # Its sequence may have left; otherwise the table's own reference goes.
+        self._drop(pending.target if pending.sequence is None else pending.map_target())
 
     def on_released(self, sequence: SequenceMemory) -> None:
         """A sequence has left: copies in flight end without it, and a listed one whose target
@@ -142,7 +129,7 @@ class Copies:
         return self._num_references(held) - sum(each.source == held for each in self._listed)
 
     def _num_references(self, held: int | Checkpoint) -> int:
-        return held.refs if isinstance(held, Checkpoint) else self.memory.attention_pool.refs[held]
+        return held.refs if isinstance(held, Checkpoint) else self.cache.attention_pool.refs[held]
 
     def is_copying(self, sequence: SequenceMemory) -> bool:
         """Whether a copy of the sequence is in flight."""
@@ -155,19 +142,8 @@ class Copies:
             for pending in self._listed
         )
 
-    def held_pages(self) -> Iterator[int]:
-        """Attention pages that copies hold, once a reference: sources, and targets in flight."""
-        for held in self._held():
-            if not isinstance(held, Checkpoint):
-                yield held
-
-    def held_states(self) -> Iterator[Checkpoint]:
-        """The same of states."""
-        for held in self._held():
-            if isinstance(held, Checkpoint):
-                yield held
-
-    def _held(self) -> Iterator[int | Checkpoint]:
+    def held(self) -> Iterator[int | Checkpoint]:
+        """Attention pages and states, once a reference: sources, and targets in flight."""
         for pending in self._listed:
             yield pending.source
         for pending in self._in_flight.values():
@@ -177,56 +153,42 @@ class Copies:
     # -- inside --------------------------------------------------------------------------------
 
     def _page_copy(self, sequence: SequenceMemory, block: int, num_tokens: int) -> _Pending:
-        memory, source = self.memory, sequence.blocks[block]
-        target = memory.attention_pool.take(1)[0]
+        cache, source = self.cache, sequence.blocks[block]
+        target = cache.attention_pool.take(1)[0]
         copy = Copy(
             kind="attention",
             request_id=sequence.request_id,
             source=(source,),
             target=(target,),
-            num_tokens=min(num_tokens - block * memory.block_size, memory.block_size),
-            step=memory.step,
+            num_tokens=min(num_tokens - block * cache.block_size, cache.block_size),
+            step=cache.step,
         )
-        self._tell(sequence, copy)
+        self._notify(sequence, copy)
         return _Pending(copy=copy, sequence=sequence, source=source, target=target, block=block)
 
     def _state_copy(self, sequence: SequenceMemory, num_tokens: int) -> _Pending:
-        memory, source = self.memory, sequence.state
+        cache, source = self.cache, sequence.state
         assert source is not None
-        target = memory.states.allocate()
+        target = cache.states.allocate()
         copy = Copy(
             kind="state",
             request_id=sequence.request_id,
             source=tuple(source.pages),
             target=tuple(target.pages),
             num_tokens=num_tokens,
-            step=memory.step,
+            step=cache.step,
             source_line=source.line,
             target_line=target.line,
         )
-        self._tell(sequence, copy)
+        self._notify(sequence, copy)
         return _Pending(copy=copy, sequence=sequence, source=source, target=target)
 
-    def _tell(self, sequence: SequenceMemory, copy: Copy) -> None:
-        if self.memory.observer is not None:
-            self.memory.observer.on_copy(sequence, copy)
-
-    def _map(self, sequence: SequenceMemory, pending: _Pending) -> int | Checkpoint:
-        """Let the sequence name the target. Returns what it named before."""
-        target = pending.target
-        if isinstance(target, Checkpoint):
-            before: int | Checkpoint | None = sequence.state
-            assert before is not None
-            sequence.state = target
-            return before
-        page, sequence.blocks[pending.block] = sequence.blocks[pending.block], target
-        return page
+    def _notify(self, sequence: SequenceMemory, copy: Copy) -> None:
+        if self.cache.observer is not None:
+            self.cache.observer.on_copy(sequence, copy)
 
     def _drop(self, held: int | Checkpoint) -> None:
-        memory = self.memory
         if isinstance(held, Checkpoint):
-            memory.states.release(held)
+            self.cache.release_state(held)
         else:
-            order = memory.order
-            memory.attention_pool.release((held,), hashed=order.hashed, plain=order.plain_attention)
-        memory.supply += 1
+            self.cache.release_blocks((held,))

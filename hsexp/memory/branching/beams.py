@@ -7,12 +7,9 @@ after     B  B' A               B' is forked from B; C is pruned; A and B move, 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from hsexp.memory.hybrid import HybridMemory
 from hsexp.memory.sequence import SequenceMemory
-
-if TYPE_CHECKING:
-    from hsexp.memory.hybrid import HybridMemory
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -34,7 +31,7 @@ class Beam:
 class Beams:
     """The live beams of one search, in its order."""
 
-    def __init__(self, memory: "HybridMemory", root: SequenceMemory, num_tokens: int) -> None:
+    def __init__(self, memory: HybridMemory, root: SequenceMemory, num_tokens: int) -> None:
         """
         Args:
             root: runs, and has computed `num_tokens`.

@@ -1,0 +1,143 @@
+"""Leaves: restart points at any length, kept of sequences that go on or go away.
+
+A leaf is the state and the partial tail block of one sequence, under the exact tokens before them.
+It is a cached entry: it gives way to any other need, and while it is there nobody writes it.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from hsexp.memory.cache import Cache
+from hsexp.memory.sequence import Hit, PrefixKeys, SequenceMemory
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeafKey:
+    """Names a leaf's state and its tail page, apart from the keys of the checkpoint grid."""
+
+    key: Hashable
+
+
+def exact_prefix(
+    keys: PrefixKeys,
+    block_size: int,
+    tokens: Sequence[int],
+    *,
+    num_tokens: int | None = None,
+    salt: Hashable = None,
+) -> Hashable:
+    """The key of a leaf after exactly these tokens: the hash of their full blocks, and the rest.
+
+    Args:
+        keys: of the sequence; its attention keys reach over the full blocks of `tokens`.
+        num_tokens: how many of the tokens; None takes all.
+        salt: the cache salt, which the key of a full block already contains.
+    """
+    end = len(tokens) if num_tokens is None else num_tokens
+    num_full = end // block_size
+    above = keys.attention[num_full - 1] if num_full else ("salt", salt)
+    return (above, tuple(tokens[num_full * block_size : end]))
+
+
+class Leaves:
+    """The leaves of one cache."""
+
+    def __init__(self, cache: Cache, *, max_leaves: int) -> None:
+        self.cache = cache
+        self.max_leaves = max_leaves
+        self._kept: dict[LeafKey, None] = {}
+        """The oldest first; some may have been evicted since."""
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def has(self, key: Hashable, num_tokens: int) -> bool:
+        """Whether the state of this leaf is there, and its tail where it has one."""
+        cache, leaf = self.cache, LeafKey(key=key)
+        return leaf in cache.checkpoint_index.oldest and (
+            num_tokens % cache.block_size == 0 or leaf in cache.block_index.oldest
+        )
+
+    def keep(self, sequence: SequenceMemory, num_tokens: int, key: Hashable) -> bool:
+        """Publish what the sequence stands at as a leaf; the oldest one goes where there are more
+        than `max_leaves`. False: none are kept, or it is a leaf already, by another name."""
+        cache, leaf, state = self.cache, LeafKey(key=key), sequence.state
+        assert state is not None
+        if self.max_leaves == 0 or state.key is not None:
+            return False
+        self._forget(leaf)  # what is left of an evicted one
+        cache.publish_computed(sequence, num_tokens)
+        block, offset = divmod(num_tokens, cache.block_size)
+        if offset:
+            cache.attention_pool.entries[sequence.blocks[block]] = leaf
+            cache.block_index.add(leaf, sequence.blocks[block])
+        state.tokens = num_tokens
+        state.published_step = cache.step
+        cache.states.publish(state, leaf)
+        cache.checkpoint_index.add(leaf, state)
+        cache.supply += 1
+        if cache.observer is not None:
+            cache.observer.on_publish(sequence, "checkpoint", leaf, num_tokens)
+        self._kept[leaf] = None
+        while len(self._kept) > self.max_leaves:
+            self._forget(next(iter(self._kept)))
+        return True
+
+    def find(self, sequence: SequenceMemory, key: Hashable) -> Hit | None:
+        """The leaf of this key, without touching it; None if any part is gone."""
+        cache, leaf = self.cache, LeafKey(key=key)
+        state = cache.checkpoint_index.oldest.get(leaf)
+        if state is None:
+            return None
+        block, offset = divmod(state.tokens, cache.block_size)
+        keys = [*sequence.keys.attention[:block], *([leaf] if offset else [])]
+        blocks = [cache.block_index.oldest.get(each) for each in keys]
+        pages = [page for page in blocks if page is not None]
+        if len(pages) < len(blocks):
+            return None
+        return Hit(
+            tokens=state.tokens,
+            blocks=pages,
+            checkpoint=state,
+            ready=state.published_step < cache.step and cache.are_computed(pages),
+        )
+
+    def find_deepest(
+        self,
+        sequence: SequenceMemory,
+        tokens: Sequence[int],
+        *,
+        num_tokens: int,
+        salt: Hashable = None,
+    ) -> Hit | None:
+        """The deepest leaf within the first `num_tokens` tokens; None without any.
+
+        Args:
+            tokens: of the sequence; its attention keys reach over the full blocks of `num_tokens`.
+            salt: as in `exact_prefix`.
+        """
+        found, size = None, self.cache.block_size
+        for leaf in self._kept:
+            state = self.cache.checkpoint_index.oldest.get(leaf)
+            if state is None or not (found.tokens if found else 0) < state.tokens <= num_tokens:
+                continue
+            key = exact_prefix(sequence.keys, size, tokens, num_tokens=state.tokens, salt=salt)
+            if leaf.key == key:
+                found = self.find(sequence, key) or found
+        return found
+
+    def forget_of(self, entry: Hashable) -> None:
+        """Forget the leaf whose state or tail has this key, if it is one's."""
+        if isinstance(entry, LeafKey):
+            self._forget(entry)
+
+    def _forget(self, leaf: LeafKey) -> None:
+        """Take the leaf's key away; who holds its page or state keeps them."""
+        cache = self.cache
+        self._kept.pop(leaf, None)
+        state = cache.checkpoint_index.oldest.get(leaf)
+        if state is not None:
+            cache.lose_checkpoint(state, cause="leaf")
+        page = cache.block_index.oldest.get(leaf)
+        if page is not None:
+            cache.lose(cache.attention_pool, page, leaf, cause="leaf")

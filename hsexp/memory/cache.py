@@ -1,0 +1,319 @@
+"""The cache of a memory: what its pages hold, under which keys, and who lives on them.
+
+    pools, states ........................ pages and checkpoints, by reference
+    block_index, checkpoint_index ........ what is found again, by key
+    sequences ............................ requests that hold memory now
+
+An entry is published here, by whoever computes it, and lost here, whatever the reason. Whether a
+request may come in, grow or stay is decided above (`hsexp.memory.hybrid`).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from hsexp.memory.checkpoint import Checkpoint, Slab, StateStore
+from hsexp.memory.index import CacheIndex
+from hsexp.memory.observer import LossCause, Observer
+from hsexp.memory.policies.eviction import ReleaseOrder
+from hsexp.memory.pool import PagePool
+from hsexp.memory.sequence import MISS, Depths, Hit, PrefixKeys, SequenceMemory
+
+
+@dataclass(kw_only=True, slots=True)
+class MemoryCounters:
+    """Totals since the start; never reset."""
+
+    preemptions: int = 0
+    refusals: int = 0
+    published_checkpoints: int = 0
+    lost_checkpoints: int = 0
+    lost_blocks: int = 0
+    reclaimed_slabs: int = 0
+    retained_checkpoints: int = 0
+    pinned_checkpoints: int = 0
+
+
+class Cache:
+    """Pools, states, indexes and live sequences of one memory."""
+
+    def __init__(
+        self,
+        *,
+        pools: Sequence[PagePool],
+        states: StateStore,
+        block_size: int,
+        checkpoint_grid: int,
+        order: ReleaseOrder,
+        observer: Observer | None = None,
+    ) -> None:
+        """
+        Args:
+            pools: attention's pool first; the states' may be the same.
+        """
+        self.pools = pools
+        self.attention_pool = pools[0]
+        self.states = states
+        self.block_size = block_size
+        self.checkpoint_grid = checkpoint_grid
+        self.order = order
+        self.observer = observer
+        self.block_index: CacheIndex[int] = CacheIndex()
+        self.checkpoint_index: CacheIndex[Checkpoint] = CacheIndex()
+        self.sequences: dict[int | str, SequenceMemory] = {}
+        self.counters = MemoryCounters()
+        self.step = 0
+        """Number of the step that is being scheduled; the scheduler advances it."""
+        self.supply = 0
+        """Grows whenever pages are freed or a checkpoint is published (see `StandingRefusal`)."""
+        self._recurrent = pools.index(states.pool)
+        self._is_shared = self._recurrent == 0
+        """One pool holds attention blocks and states."""
+        self._blocks_ahead: set[int] = set()
+        """Attention pages that step `_ahead_step` publishes before it computes them."""
+        self._ahead_step = -1
+        for pool in pools:
+            pool.on_reassign = partial(self._on_reassign, pool)
+
+    # -- what is found -----------------------------------------------------------------------
+
+    def deepest_joint(self, keys: PrefixKeys, num_tokens: int) -> Hit:
+        """The deepest boundary below `num_tokens` that both kinds of state reach."""
+        grid = self.checkpoint_grid
+        checkpoints = self.checkpoint_index.oldest
+        index = (num_tokens - 1) // grid
+        checkpoint_keys, gap = keys.checkpoints, None
+        while index > 0:
+            checkpoint = checkpoints.get(checkpoint_keys[index - 1])
+            if checkpoint is not None:
+                tokens = index * grid
+                num_blocks = tokens // self.block_size
+                block_keys = keys.attention[:num_blocks]
+                blocks = list(map(self.block_index.oldest.get, block_keys))
+                if None not in blocks:
+                    return Hit(
+                        tokens=tokens,
+                        blocks=blocks,  # type: ignore[arg-type]  # None was excluded
+                        checkpoint=checkpoint,
+                        ready=checkpoint.published_step < self.step and self.are_computed(blocks),
+                        gap=gap,
+                    )
+                missing = blocks.index(None)
+                if gap is None:
+                    gap = block_keys[missing]
+                # Go on at the deepest boundary that the attention prefix reaches.
+                index = missing * self.block_size // grid + 1
+            index -= 1
+        return MISS if gap is None else Hit(tokens=0, gap=gap)
+
+    def are_computed(self, blocks: Iterable[int | None]) -> bool:
+        """Whether none of these pages is published ahead of the step that is being scheduled."""
+        return self._ahead_step != self.step or self._blocks_ahead.isdisjoint(blocks)
+
+    def depths(self, keys: PrefixKeys, num_tokens: int) -> Depths:
+        """Amax, Rmax and Jadopt of a lookup, for observers and traces."""
+        limit = (num_tokens - 1) // self.checkpoint_grid
+        num_blocks = 0
+        max_blocks = limit * self.checkpoint_grid // self.block_size
+        for key in keys.attention[:max_blocks]:
+            if key not in self.block_index.oldest:
+                break
+            num_blocks += 1
+        recurrent = 0
+        for index in range(limit, 0, -1):
+            if keys.checkpoints[index - 1] in self.checkpoint_index.oldest:
+                recurrent = index
+                break
+        return Depths(
+            attention=num_blocks * self.block_size // self.checkpoint_grid * self.checkpoint_grid,
+            recurrent=recurrent * self.checkpoint_grid,
+            joint=self.deepest_joint(keys, num_tokens).tokens,
+        )
+
+    # -- room --------------------------------------------------------------------------------
+
+    def has_room(self, new_blocks: int, new_state: bool) -> bool:
+        """Whether blocks and a state can be taken together."""
+        states = self.states.pages_needed(1) if new_state else 0
+        if self._is_shared:
+            return new_blocks + states <= len(self.attention_pool.queue)
+        return new_blocks <= len(self.attention_pool.queue) and states <= len(
+            self.states.pool.queue
+        )
+
+    def by_pool(self, blocks: int, state_pages: int) -> list[int]:
+        """Pages of each pool that attention blocks and the pages of states take."""
+        if self._is_shared:
+            return [blocks + state_pages]
+        pages = [blocks] + [0] * (len(self.pools) - 1)
+        pages[self._recurrent] = state_pages
+        return pages
+
+    def release_blocks(self, pages: Iterable[int]) -> None:
+        """Drop a reference from each attention page."""
+        order = self.order
+        self.attention_pool.release(pages, hashed=order.hashed, plain=order.plain_attention)
+        self.supply += 1
+
+    def release_state(self, checkpoint: Checkpoint) -> None:
+        """Drop a reference from a state."""
+        self.states.release(checkpoint)
+        self.supply += 1
+
+    # -- publication -------------------------------------------------------------------------
+
+    def publish_computed(self, sequence: SequenceMemory, num_tokens: int) -> None:
+        """Give the full blocks of what was computed their keys."""
+        num_full = num_tokens // self.block_size
+        if num_full > sequence.num_published_blocks:
+            self.publish_blocks(sequence, num_full)
+
+    def publish_ahead(self, sequence: SequenceMemory, num_full: int) -> None:
+        """Publish the blocks that the coming step completes."""
+        if self._ahead_step != self.step:
+            self._ahead_step = self.step
+            self._blocks_ahead.clear()
+        self._blocks_ahead.update(sequence.blocks[sequence.num_published_blocks : num_full])
+        self.publish_blocks(sequence, num_full)
+
+    def publish_blocks(self, sequence: SequenceMemory, num_full: int) -> None:
+        """Give the first `num_full` blocks their keys, as far as those are known."""
+        start = sequence.num_published_blocks
+        oldest, add = self.block_index.oldest, self.block_index.add
+        entries = self.attention_pool.entries
+        keys = sequence.keys.attention[start:num_full]
+        # An asynchronous engine schedules a step before it knows the last token of the one before.
+        # A block without a key for that reason follows when it has one.
+        num_full = start + len(keys)
+        for page, key in zip(sequence.blocks[start:num_full], keys, strict=True):
+            entries[page] = key
+            if key in oldest:
+                add(key, page)
+            else:
+                oldest[key] = page
+        sequence.num_published_blocks = num_full
+        if self.observer is not None:
+            for block, key in enumerate(keys, start + 1):
+                self.observer.on_publish(sequence, "attention", key, block * self.block_size)
+
+    def publish_boundary(self, sequence: SequenceMemory, computed: int) -> None:
+        """Publish the state of an earlier step whose key was not known when it was scheduled."""
+        boundary, offset = divmod(computed, self.checkpoint_grid)
+        if offset or not boundary:
+            return
+        checkpoint = None
+        if sequence.state_index == boundary - 1:
+            checkpoint = sequence.state
+        elif sequence.state_index == boundary:
+            checkpoint = sequence.superseded
+        if checkpoint is not None and checkpoint.key is None:
+            self.publish_state(sequence, checkpoint, computed, step=self.step - 1)
+
+    def publish_state(
+        self, sequence: SequenceMemory, checkpoint: Checkpoint | None, end: int, *, step: int
+    ) -> None:
+        """Publish the state that `step` leaves at boundary `end`, if its key is known by now."""
+        assert checkpoint is not None
+        index = end // self.checkpoint_grid - 1
+        if checkpoint.key is not None or index >= len(sequence.keys.checkpoints):
+            return
+        key = sequence.keys.checkpoints[index]
+        checkpoint.tokens = end
+        checkpoint.published_step = step
+        self.states.publish(checkpoint, key)
+        self.checkpoint_index.add(key, checkpoint)
+        self.counters.published_checkpoints += 1
+        self.supply += 1
+        if self.observer is not None:
+            self.observer.on_publish(sequence, "checkpoint", key, end)
+
+    def end_at(self, sequence: SequenceMemory, computed: int) -> None:
+        """The sequence stops after `computed` tokens; what lies within them is published."""
+        self._withdraw(sequence, computed)
+        self.publish_computed(sequence, computed)
+        self.publish_boundary(sequence, computed)
+
+    def _withdraw(self, sequence: SequenceMemory, computed: int) -> None:
+        """Take back what was published of a step that will not be computed."""
+        start = computed // self.block_size
+        entries = self.attention_pool.entries
+        for page in sequence.blocks[start : sequence.num_published_blocks]:
+            key = entries[page]
+            if key is None or self.attention_pool.refs[page] > 1:
+                continue  # a branch goes on from it, so it is computed
+            self.lose(self.attention_pool, page, key, cause="withdrawn")
+        sequence.num_published_blocks = min(start, sequence.num_published_blocks)
+        checkpoint = sequence.state
+        if (
+            checkpoint is not None
+            and checkpoint.key is not None
+            and checkpoint.tokens > computed
+            and checkpoint.refs == 1
+        ):
+            self.lose_checkpoint(checkpoint, cause="withdrawn")
+
+    # -- loss --------------------------------------------------------------------------------
+
+    def _on_reassign(self, pool: PagePool, pages: list[int]) -> None:
+        """Queued pages get a new owner: what they cached is lost first."""
+        entries, lost_blocks = pool.entries, 0
+        oldest, duplicates = self.block_index.oldest, self.block_index.duplicates
+        for page in pages:
+            entry = entries[page]
+            if entry is None:
+                continue
+            kind = type(entry)
+            if kind is Checkpoint:
+                self.lose_checkpoint(entry, cause="reassigned")
+            elif kind is Slab:
+                self.counters.reclaimed_slabs += 1
+                for checkpoint in list(entry.checkpoints()):
+                    self.lose_checkpoint(checkpoint, cause="slab")
+            else:
+                entries[page] = None
+                if entry in duplicates:
+                    self.block_index.remove(entry, page)
+                else:
+                    del oldest[entry]
+                lost_blocks += 1
+                if self.observer is not None:
+                    self.observer.on_lose("attention", entry, "reassigned")
+        self.counters.lost_blocks += lost_blocks
+
+    def lose(self, pool: PagePool, page: int, entry: Any, *, cause: LossCause) -> None:
+        """Take the key away from what a page caches."""
+        if type(entry) is Checkpoint:
+            self.lose_checkpoint(entry, cause=cause)
+        elif type(entry) is not Slab:  # a slab goes with its last checkpoint
+            self.block_index.remove(entry, page)
+            pool.entries[page] = None
+            self.counters.lost_blocks += 1
+            if self.observer is not None:
+                self.observer.on_lose("attention", entry, cause)
+
+    def lose_checkpoint(self, checkpoint: Checkpoint, *, cause: LossCause) -> None:
+        """Take a checkpoint's key away; who holds it keeps its pages."""
+        key = checkpoint.key
+        assert key is not None
+        assert checkpoint.refs == 0 or cause in ("withdrawn", "leaf")
+        self.checkpoint_index.remove(key, checkpoint)
+        self.states.forget(checkpoint)
+        self.counters.lost_checkpoints += 1
+        if self.observer is not None:
+            self.observer.on_lose("checkpoint", key, cause)
+
+    def reset(self) -> int:
+        """Lose every entry that nobody references. Returns how many."""
+        num_entries = len(self.block_index) + len(self.checkpoint_index)
+        for pool in self.pools:
+            for page in pool.queue:
+                entry = pool.entries[page]
+                if entry is not None:
+                    self.lose(pool, page, entry, cause="reset")
+        return num_entries - len(self.block_index) - len(self.checkpoint_index)
+
+    @property
+    def num_losses(self) -> int:
+        """Cached entries lost so far."""
+        return self.counters.lost_checkpoints + self.counters.lost_blocks
