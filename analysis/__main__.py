@@ -28,7 +28,7 @@ Runs of a calibrated simulator beside the measured runs of the same requests.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rich import box
@@ -38,7 +38,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from analysis.calibration.command import calibrate
-from analysis.command import parse, run
+from analysis.command import Request, parse, run
 from analysis.compare.command import compare
 from analysis.errors import NoInputsError
 from analysis.side_by_side import beside
@@ -77,28 +77,57 @@ def main(arguments: Sequence[str]) -> None:
 
 def _make_tables(arguments: Sequence[str], console: Console) -> None:
     request = parse(arguments, kind="table", known=tuple(TABLES))
-    names = request.names or tuple(TABLES)
-    lacking: dict[str, str] = {}
-    for name in names:
+    print_made(made(request), request.out, console)
+
+
+def made(request: Request) -> Iterator[tuple[str, Table | NoInputsError]]:
+    """Each table that is asked for, or why it has no inputs.
+
+    Raises:
+        AnalysisError, ConfigError: a table is refused.
+    """
+    for name in request.names or tuple(TABLES):
         try:
             if request.source == "ledger":
-                table = make(name, request.ledgers)
+                yield name, make(name, request.ledgers)
             else:
-                table = derive(name, request.ledgers.adoption)
+                yield name, derive(name, request.ledgers.adoption)
         except NoInputsError as error:
-            lacking[name] = str(error)
+            yield name, error
+
+
+def print_made(
+    tables: Iterable[tuple[str, Table | NoInputsError]], folder: Path | None, console: Console
+) -> None:
+    """Print and write tables as they come, then what is lacking.
+
+    Args:
+        folder: where they are written; None writes nothing.
+
+    Raises:
+        NoInputsError: all are lacking.
+    """
+    lacking: dict[str, str] = {}
+    num_tables = 0
+    for name, table in tables:
+        if isinstance(table, Table):
+            num_tables += 1
+            print_and_write([table], folder, console)
         else:
-            print_and_write([table], request.out, console)
-    if len(lacking) == len(names):
+            lacking[name] = str(table)
+    if num_tables == 0:
         raise NoInputsError("; ".join(dict.fromkeys(lacking.values())))
     for name, why in lacking.items():
         console.print(f"{name}: {why}", markup=False)
 
 
-def print_and_write(tables: Iterable[Table], folder: Path, console: Console) -> None:
-    """Show tables, write each in all its forms, and say where."""
+def print_and_write(tables: Iterable[Table], folder: Path | None, console: Console) -> None:
+    """Show tables, write each in all its forms, and say where. Without a folder, only show them."""
     for table in tables:
         show(table, console)
+        if folder is None:
+            console.print()
+            continue
         paths = write(table, folder)
         console.print(f"  written: {', '.join(str(path) for path in paths)}\n")
 

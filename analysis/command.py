@@ -11,6 +11,7 @@ from analysis import config as configs
 from analysis.errors import AnalysisError, NoRunsError
 from analysis.families import Adoption
 from analysis.ledgers import Ledgers
+from hsexp.config.base import ConfigError
 from hsexp.console import make_console
 
 LEDGERS = Path("ledgers")
@@ -35,7 +36,7 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
     """Exit code of a command: 0, or 2 with the reason on standard error."""
     try:
         main(arguments)
-    except AnalysisError as error:
+    except (AnalysisError, ConfigError) as error:
         make_console(stderr=True).print(f"error: {error}", markup=False)
         return 2
     return 0

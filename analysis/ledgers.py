@@ -17,6 +17,7 @@ from analysis.gaps import describe
 from analysis.runs import Origin, Runs
 from hsexp.ledger import Ledger, LedgerError
 from hsexp.plan.cells import format_seeds
+from hsexp.plan.resolve import Resolved, standing
 
 
 class Ledgers:
@@ -29,6 +30,7 @@ class Ledgers:
         paths: Mapping[str, Path] | None = None,
         seeds: Sequence[int] | None = None,
         adoption: Adoption = "current",
+        launch: Resolved | None = None,
     ) -> None:
         """
         Args:
@@ -36,10 +38,12 @@ class Ledgers:
             paths: ledgers that lie elsewhere, by campaign.
             seeds: the seeds that every cell needs in place of its block's.
             adoption: what families of tests make of runs in doubt.
+            launch: a counted campaign as a command line has it; others are as in `conf/`.
         """
         self.root = root
         self.adoption = adoption
         self.seeds = tuple(seeds) if seeds is not None else None
+        self._launch = launch
         self._paths = dict(paths or {})
         self._campaigns: dict[str, _Campaign] = {}
         self._runs: dict[tuple[str, str, tuple[int, ...]], Runs] = {}
@@ -56,6 +60,16 @@ class Ledgers:
         if key not in self._runs:
             self._runs[key] = self._select(campaign, block, design, wanted)
         return self._runs[key]
+
+    def resolved(self, campaign: str) -> Resolved:
+        """A campaign that needs no run, by its kind.
+
+        Raises:
+            ConfigError: `conf/` is refused.
+        """
+        if self._launch is not None and self._launch.campaign.kind == campaign:
+            return self._launch
+        return standing(campaign)
 
     def of(self, contrast: Contrast) -> Runs:
         """The runs of a contrast that names its campaign and block."""

@@ -12,7 +12,9 @@ PDF, SVG and PNG in <ledger>/analysis (figures over several campaigns: <root>/an
 import sys
 from collections.abc import Sequence
 
-from analysis.command import parse, run
+from rich.console import Console
+
+from analysis.command import Request, parse, run
 from figures import FIGURES, derive, style
 from hsexp.console import make_console
 
@@ -22,7 +24,15 @@ def main(arguments: Sequence[str]) -> None:
     if not arguments or "--help" in arguments:
         console.print((__doc__ or "").strip(), markup=False)
         return
-    request = parse(arguments, kind="figure", known=tuple(FIGURES))
+    draw(parse(arguments, kind="figure", known=tuple(FIGURES)), console)
+
+
+def draw(request: Request, console: Console) -> None:
+    """Draw, write and name each figure that is asked for.
+
+    Raises:
+        AnalysisError: a figure cannot be drawn.
+    """
     from_paper = request.source == "paper"
     derivable = [name for name, entry in FIGURES.items() if entry.from_paper is not None]
     style.use()

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from analysis import config as configs
 from analysis.ledgers import Ledgers
 from analysis.registry import Registry
+from hsexp.plan.resolve import standing
 
 REGISTRY = Registry[Figure]()
 derived = REGISTRY.derived
@@ -43,11 +44,20 @@ def plot(name: str, *, analysis: str | None = None) -> Callable[[F], F]:
     return decorate
 
 
-def drawing(name: str) -> Callable[[F], F]:
-    """Decorate a function without arguments: its figure needs no run."""
+def drawing(name: str, *, campaign: str | None = None) -> Callable[[F], F]:
+    """Decorate a function whose figure needs no run.
+
+    Args:
+        campaign: the counted campaign that the function takes resolved, so that it can be derived
+            too; None where it takes nothing.
+    """
 
     def decorate(function: F) -> F:
-        REGISTRY.add(name, lambda ledgers: function())
+        if campaign is None:
+            REGISTRY.add(name, lambda ledgers: function())
+        else:
+            REGISTRY.add(name, lambda ledgers: function(ledgers.resolved(campaign)))
+            derived(name)(lambda: function(standing(campaign)))
         return function
 
     return decorate

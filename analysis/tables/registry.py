@@ -10,12 +10,13 @@ A table without a derived function says what the paper lacks: `@table("E-4", lac
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from analysis import config as configs
 from analysis.ledgers import Ledgers
 from analysis.registry import Registry
 from analysis.tables.table import Table
+from hsexp.plan.resolve import standing
 
 REGISTRY = Registry[Table]()
 derived = REGISTRY.derived
@@ -57,25 +58,42 @@ def table(
     return decorate
 
 
-def computed(name: str) -> Callable[[F], F]:
-    """Decorate a function without arguments: its table needs neither runs nor published inputs."""
+def computed(name: str, *, campaign: str | None = None) -> Callable[[F], F]:
+    """Decorate a function whose table needs neither runs nor published inputs.
+
+    Args:
+        campaign: the counted campaign that the function takes; None where it takes nothing.
+    """
 
     def decorate(function: F) -> F:
-        _add_computed(name, function)
-        return derived(name)(function)
-
-    return decorate
-
-
-def counted(name: str) -> Callable[[F], F]:
-    """Decorate a function without arguments: its experiment is not the paper's and needs no run."""
-
-    def decorate(function: F) -> F:
-        _add_computed(name, function, lacks="any such experiment")
+        _add_computed(name, function, campaign)
+        if campaign is None:
+            derived(name)(function)
+        else:
+            derived(name)(lambda: function(standing(campaign)))
         return function
 
     return decorate
 
 
-def _add_computed(name: str, function: Callable[[], Table], **options: Any) -> None:
-    REGISTRY.add(name, lambda ledgers: function(), **options)
+def counted(name: str, *, campaign: str, lacks: str = "any such experiment") -> Callable[[F], F]:
+    """Decorate a function of a resolved counted campaign whose numbers the paper does not print.
+
+    Args:
+        lacks: what it would have to print.
+    """
+
+    def decorate(function: F) -> F:
+        _add_computed(name, function, campaign, lacks=lacks)
+        return function
+
+    return decorate
+
+
+def _add_computed(
+    name: str, function: Callable[..., Table], campaign: str | None, *, lacks: str = ""
+) -> None:
+    def from_ledgers(ledgers: Ledgers) -> Table:
+        return function() if campaign is None else function(ledgers.resolved(campaign))
+
+    REGISTRY.add(name, from_ledgers, lacks=lacks)

@@ -26,6 +26,14 @@ def refuse_several_options(overrides: Iterable[str]) -> None:
             )
 
 
+def given_settings(overrides: Iterable[str]) -> dict[str, str]:
+    """What the command line sets: a dotted name or a group, and its value as it was typed."""
+    return {
+        override.key_or_group.replace("/", "."): str(override.input_line).partition("=")[2]
+        for override in OverridesParser.create().parse_overrides(list(overrides))
+    }
+
+
 def refuse_empty_sweeps(overrides: Iterable[str], config_loader: ConfigLoader) -> None:
     """A glob that matches nothing or an empty range leaves a sweep without jobs.
 

@@ -20,7 +20,7 @@ from hsexp.memory import (
 )
 
 
-class LabError(RuntimeError):
+class LabError(ValueError):
     """A lab does not fit the budget that it was given."""
 
 
@@ -80,6 +80,7 @@ class Lab:
         self.memory: HybridMemory = build_memory(
             config, nominal_bytes, max_leaves=max_leaves, max_drafts=max_drafts
         )
+        self.name = config.organization.name
         self.organization = config.layout
         self.num_lines = 0
         self.computed_tokens = 0
@@ -110,7 +111,7 @@ class Lab:
         hit = found or memory.lookup(line.sequence, len(tokens))
         refusal = memory.refusal(line.sequence, hit, len(tokens), nothing_runs=True)
         if refusal is not None:
-            raise LabError(f"{self.organization.name}: {refusal}")
+            raise LabError(f"{self.name}: {refusal}")
         memory.admit(line.sequence, hit)
         line.computed = hit.tokens
         return line
@@ -127,7 +128,7 @@ class Lab:
         if not by_copying:
             self.memory.fork(parent.sequence, child.sequence, parent.computed)
         elif not self.memory.fork_by_copying(parent.sequence, child.sequence, parent.computed):
-            raise LabError(f"{self.organization.name}: no room to copy {parent.computed} tokens")
+            raise LabError(f"{self.name}: no room to copy {parent.computed} tokens")
         child.computed = parent.computed
         return child
 
@@ -142,7 +143,7 @@ class Lab:
             ends = [min(len(line.tokens), (line.computed // grid + 1) * grid) for line in left]
             for line, end in zip(left, ends, strict=True):
                 if not self.memory.extend(line.sequence, line.computed, end):
-                    raise LabError(f"{self.organization.name}: {self.memory.describe()}")
+                    raise LabError(f"{self.name}: {self.in_one_line()}")
             self.end_step()
             for line, end in zip(left, ends, strict=True):
                 self.computed_tokens += end - line.computed
@@ -162,6 +163,10 @@ class Lab:
 
     def leaf_key(self, line: Line, num_tokens: int) -> Hashable:
         return exact_prefix(line.sequence.keys, self.memory.block_size, line.tokens[:num_tokens])
+
+    def in_one_line(self) -> str:
+        """How full the pools are."""
+        return "; ".join(self.memory.describe().splitlines())
 
     # -- counts ----------------------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from hsexp.config.axes import ARM_AXES, AXES, SEEDS
-from hsexp.config.base import Config, ConfigError, parse_union
+from hsexp.config.base import ConfigError, parse_union
 from hsexp.config.campaigns import Block
-from hsexp.config.catalog import options, read_option
+from hsexp.config.catalog import read_option
 from hsexp.config.device import DeviceConfig
 from hsexp.config.engine import VllmEngine
 from hsexp.config.launch import Launch
@@ -17,17 +17,11 @@ from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.plan.cells import Cell, Plan, content_key
 from hsexp.plan.contract import contract_of
 from hsexp.plan.registration import registration_of
+from hsexp.plan.resolve import Catalog, changes, resolve
 from hsexp.plan.run import RunConfig, VllmRunConfig
-from hsexp.plan.scale import scaled, scaled_option
 from hsexp.sim.config import SchedulerConfig
 from hsexp.workload import WorkloadConfig
 from hsexp.workload.arrivals import ArrivalsConfig
-
-_GROUP_AXES = tuple(axis for axis in AXES if axis.options is not None)
-"""Axes whose values name options of a Hydra group."""
-
-_OPEN_ENDED = ("bytes",)
-"""Options that say nothing by themselves."""
 
 
 def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
@@ -39,12 +33,10 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
     Raises:
         ConfigError: an axis value is unknown or a resolved cell is refused.
     """
-    launch = scaled(launch)
+    resolved = resolve(launch)
+    launch, catalog = resolved.launch, resolved.catalog
     campaign = launch.serving
     blocks, notes = _narrow(launch)
-    if launch.scale is not None:
-        notes.insert(0, f"scale {launch.scale.name}: budgets x {launch.scale.budget_factor:g}")
-    catalog = _catalog(launch)
     cells: dict[str, Cell] = {}
     for name, block in blocks.items():
         for axes in _combinations(block, rotate=engine != "sim"):
@@ -70,7 +62,7 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
         campaign=campaign.name,
         cells=tuple(cells.values()),
         contract=contract_of(campaign.name, cells.values()),
-        notes=tuple(notes),
+        notes=(*resolved.notes, *notes),
         registration=registration_of(launch),
     )
 
@@ -147,31 +139,11 @@ def _size(block: Block) -> int:
 # -- resolving -----------------------------------------------------------------------------------
 
 
-def _catalog(launch: Launch) -> dict[str, dict[str, Config]]:
-    """Every option of the axes' groups, checked; a pinned group replaces its option."""
-    catalog: dict[str, dict[str, Config]] = {}
-    for axis in _GROUP_AXES:
-        group = axis.name
-        catalog[group] = {
-            name: parse_union(
-                axis.options,
-                scaled_option(launch.scale, group, read_option(group, name)),
-                path=f"{group}.{name}",
-            )
-            for name in options(group)
-            if name not in _OPEN_ENDED
-        }
-        pinned = getattr(launch, group)
-        if pinned is not None:
-            catalog[group][pinned.name] = pinned
-    return catalog
-
-
 def _resolve(
     launch: Launch,
     block: Block,
     axes: Mapping[str, Any],
-    catalog: dict[str, dict[str, Config]],
+    catalog: Catalog,
     *,
     engine: Literal["sim", "vllm"],
 ) -> RunConfig:
@@ -184,9 +156,7 @@ def _resolve(
     for axis in ARM_AXES:
         value = axes[axis.name]
         if axis.options is not None:
-            if value not in catalog[axis.name]:
-                read_option(axis.name, value)  # refuses with the options there are
-            chosen[axis.name] = catalog[axis.name][value]
+            chosen[axis.name] = catalog.option(axis.name, value)
         elif len(axis.path) == 1:
             chosen[axis.name] = value
         else:
@@ -245,7 +215,8 @@ def _serving_of(launch: Launch) -> dict[str, Any]:
 
 
 def _of_block(of_launch: dict[str, Any], group: str, name: str | None) -> dict[str, Any]:
-    return of_launch if name is None else read_option(group, name)
+    """The launch's law, or the block's own one with what the command line changes in a law."""
+    return of_launch if name is None else read_option(group, name) | changes(group, of_launch)
 
 
 def _scheduler_of(

@@ -8,9 +8,10 @@ from hsexp.config.campaigns import ContinuationCampaign
 from hsexp.config.catalog import read_option
 from hsexp.config.launch import Launch
 from hsexp.memory.geometry import ModelConfig, StateGeometry
-from hsexp.memory.organizations import OrganizationConfig, create
+from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.organizations.s2 import S2Config
 from hsexp.plan.cells import Cell, Plan, content_key
+from hsexp.plan.resolve import memory_for
 from runners.continuation.run import ContinuationRun
 from runners.continuation.treatments import TREATMENTS
 
@@ -47,7 +48,7 @@ def make_plan(launch: Launch, campaign: ContinuationCampaign) -> Plan:
     ):
         model = launch.model.model_copy(update={"dtype_bytes": dtype_bytes})
         config = _organization(launch, campaign, name, model)
-        grid = create(config, model).checkpoint_grid
+        grid = memory_for(config, model).layout.checkpoint_grid
         if depth < grid:
             notes.append(f"depth {depth} has no boundary for {name}, whose grid is {grid} tokens")
         for treatment in campaign.treatments:

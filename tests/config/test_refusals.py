@@ -67,7 +67,7 @@ REFUSED: list[tuple[list[str], str]] = [
     ),
     (
         ["organization=s2", "organization.slot_bytes=64"],
-        "organization s2 under budget b63: ",
+        "organization s2 for model falcon_h1_7b: slot_bytes 64 must hold",
     ),
     # Something is missing.
     (["budget=bytes"], "budget.bytes is required"),

@@ -16,7 +16,7 @@ from toy_campaign import execute, toy_cell
 
 from hsexp.config.base import ConfigError
 from hsexp.ledger import Attempt, EngineFacts, Ledger, LedgerError, Provenance, encode_table
-from hsexp.plan import Cell, content_key
+from hsexp.plan.cells import Cell, content_key
 from runners.interop import CONTRACT, export_attempt, import_result, main
 from runners.trial import Outcome, try_cell
 
