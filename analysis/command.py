@@ -12,6 +12,7 @@ from analysis import config as configs
 from analysis.errors import AnalysisError, NoRunsError
 from analysis.families import Adoption
 from analysis.ledgers import Ledgers
+from hsexp.ledger import LedgerError
 
 LEDGERS = Path("ledgers")
 """Where campaigns keep their runs, below the working directory: <campaign>/<engine>."""
@@ -35,7 +36,7 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
     """Exit code of a command: 0, or 2 with the reason on standard error."""
     try:
         main(arguments)
-    except AnalysisError as error:
+    except (AnalysisError, LedgerError) as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {error}", markup=False)
         return 2
     return 0

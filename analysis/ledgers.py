@@ -14,7 +14,7 @@ from analysis.config import block_design
 from analysis.errors import AnalysisError, NoLedgerError, NoRunsError
 from analysis.families import Adoption, Arm, Contrast, Design
 from analysis.runs import Origin, Runs, spell
-from hsexp.ledger import Ledger, LedgerError
+from hsexp.ledger import Ledger, LedgerError, NoTableError
 
 
 class Ledgers:
@@ -95,7 +95,7 @@ class Ledgers:
         """One row a stretch of steps of a run; None where the run kept none."""
         try:
             return self._campaign(campaign).ledger.step_table(cell_id)
-        except LedgerError:
+        except NoTableError:
             return None
 
     def _select(self, campaign: str, block: str, design: Design, seeds: tuple[int, ...]) -> Runs:
