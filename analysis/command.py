@@ -13,6 +13,7 @@ from analysis.families import Adoption
 from analysis.ledgers import Ledgers
 from hsexp.config.base import ConfigError
 from hsexp.console import make_console
+from hsexp.ledger import LedgerError
 
 LEDGERS = Path("ledgers")
 """Where campaigns keep their runs, below the working directory: <campaign>/<engine>."""
@@ -36,7 +37,7 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
     """Exit code of a command: 0, or 2 with the reason on standard error."""
     try:
         main(arguments)
-    except (AnalysisError, ConfigError) as error:
+    except (AnalysisError, ConfigError, LedgerError) as error:
         make_console(stderr=True).print(f"error: {error}", markup=False)
         return 2
     return 0

@@ -2,7 +2,7 @@
 
 from hsexp.ledger.attempt import Attempt, EngineFacts, Metric
 from hsexp.ledger.frame import require_comparable
-from hsexp.ledger.journal import LedgerError
+from hsexp.ledger.journal import LedgerError, NoTableError
 from hsexp.ledger.provenance import Provenance
 from hsexp.ledger.store import Claim, Ledger, utc_now
 from hsexp.ledger.tables import EncodedTable, encode_table
@@ -15,6 +15,7 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "Metric",
+    "NoTableError",
     "Provenance",
     "encode_table",
     "require_comparable",

@@ -9,7 +9,7 @@ import pandas as pd
 from hsexp.ledger.agreement import Agreement
 from hsexp.ledger.frame import attempt_frame, require_comparable
 from hsexp.ledger.history import History
-from hsexp.ledger.journal import LedgerError
+from hsexp.ledger.journal import LedgerError, NoTableError
 from hsexp.ledger.log import Log
 from hsexp.ledger.tables import TableFiles
 from hsexp.plan.cells import Cell
@@ -42,6 +42,11 @@ class LedgerReader:
         ledger._log.refresh()
         ledger._log.require_header()
         return ledger
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the journal without the lines that only say where tables are."""
+        return self._log.journal.digest(without="join")
 
     # -- what holds for all runs -----------------------------------------------------------------
 
@@ -138,11 +143,20 @@ class LedgerReader:
         return frame
 
     def request_table(self, key: str) -> pd.DataFrame:
-        """One row a request, of an attempt id or of a cell id's adopted attempt."""
+        """One row a request, of an attempt id or of a cell id's adopted attempt.
+
+        Raises:
+            NoTableError: the run kept none.
+            LedgerError: there is no such run, or its table is damaged.
+        """
         return self._table("requests", key)
 
     def step_table(self, key: str) -> pd.DataFrame:
-        """One row a stretch of steps, of an attempt id or of a cell id's adopted attempt."""
+        """One row a stretch of steps, of an attempt id or of a cell id's adopted attempt.
+
+        Raises:
+            NoTableError, LedgerError: as `request_table`.
+        """
         return self._table("steps", key)
 
     def has_steps(self, cell_id: str) -> bool:
@@ -183,7 +197,7 @@ class LedgerReader:
                 return files.read(stands_as, known)
             except FileNotFoundError:
                 continue
-        raise LedgerError(f"{files.folder}: attempt {attempt_id} has no such table")
+        raise NoTableError(f"{files.folder}: attempt {attempt_id} has no such table")
 
     def _where(self, attempt_id: str, history: History) -> "tuple[LedgerReader, str]":
         """The ledger in which an attempt's tables stand, and the attempt's id there."""

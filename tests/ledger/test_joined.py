@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from toy_ledger import CONTRACT, toy_attempt, toy_cell, toy_requests
 
-from hsexp.ledger import Ledger, LedgerError, encode_table
+from hsexp.ledger import Ledger, LedgerError, NoTableError, encode_table
 from hsexp.ledger.journal import Journal
 
 STEPS = pd.DataFrame({"first_step": [0, 5], "num_steps": [5, 1]})
@@ -346,6 +346,19 @@ def test_a_damaged_table_is_not_joined_and_stops_no_other(tmp_path: Path) -> Non
     with pytest.raises(LedgerError, match=r"-1\.parquet: the table is damaged"):
         ledger.request_table(cell_id(2))
     pd.testing.assert_frame_equal(ledger.request_table(cell_id(3)), table_of(3))
+
+
+def test_a_table_that_was_never_kept_is_not_one_that_is_damaged(tmp_path: Path) -> None:
+    """Whoever passes over runs without steps must not pass over damaged ones."""
+    ledger = opened(tmp_path)
+    record(ledger, 1)
+    record(ledger, 2, steps=True)
+    with pytest.raises(NoTableError, match=r"steps: attempt .*-1 has no such table"):
+        ledger.step_table(cell_id(1))
+    (tmp_path / "steps" / f"{cell_id(2)}-1.parquet").write_bytes(b"damaged")
+    with pytest.raises(LedgerError, match="damaged") as refused:
+        ledger.step_table(cell_id(2))
+    assert not isinstance(refused.value, NoTableError)
 
 
 def test_a_damaged_joined_file_is_kept_beside_later_ones(tmp_path: Path) -> None:
