@@ -265,7 +265,7 @@ def _run_checks(launch: Launch, campaign: AboutTheEngine, command: _Command) -> 
     if engine != campaign.needs_engine or not isinstance(campaign, ContinuationCampaign):
         raise refusal(campaign, launch.engine.name, launch.device)
     plan = continuation_plan(launch, campaign)
-    for note in (_engine_note(engine, why, launch), *plan.notes):
+    for note in (_engine_note(engine, why, launch), *plan.notes, *changed_pins(launch)):
         console.print(f"{plan.campaign}: {note}")
     if launch.stage == "plan":
         print_plan(plan, console)

@@ -27,12 +27,16 @@ SPILL = (
 a cap of 1 or 2 none is preempted."""
 
 
-def carried_out(*overrides: str) -> tuple[Result, str]:
-    """A launch in this process; its result and what it printed."""
+def carried_out(*overrides: str, analyse: bool = False) -> tuple[Result, str]:
+    """A launch in this process; its result and what it printed.
+
+    Args:
+        analyse: make tables and figures, as a command that is no job of a sweep.
+    """
     console = Console(file=io.StringIO(), width=200)
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         launch = parse_launch(compose("config", list(overrides)))
-        result = run_launch(launch, list(overrides), console, analyse=False)
+        result = run_launch(launch, list(overrides), console, analyse=analyse)
     assert isinstance(console.file, io.StringIO)
     return result, console.file.getvalue()
 
