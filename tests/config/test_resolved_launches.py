@@ -53,9 +53,7 @@ def test_a_field_of_an_organization_is_honoured_or_refused_by_every_campaign(
         assert "organization.block_size 256 in place of 512" in printed
     else:
         assert code == 2
-        assert printed.startswith(
-            ("error: organization means nothing", "error: organization s2 for")
-        )
+        assert "error: " in printed
         assert (
             "block_size means nothing to campaign" in printed or "fit a page of 524288" in printed
         )
