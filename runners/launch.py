@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,12 +25,21 @@ from hsexp.config.campaigns import (
 )
 from hsexp.config.catalog import options, read_option
 from hsexp.config.launch import Launch, parse_launch
+from hsexp.config.overrides import given_settings
 from hsexp.console import make_console
 from hsexp.ledger import Ledger, LedgerError, Provenance
 from hsexp.plan.cells import Plan
 from hsexp.plan.contract import in_words
 from hsexp.plan.planner import make_plan
-from hsexp.plan.resolve import changed_pins, memory_for, refused, require_settings, resolve
+from hsexp.plan.resolve import (
+    changed_pins,
+    foreign_settings,
+    means_nothing,
+    memory_for,
+    refused,
+    require_settings,
+    resolve,
+)
 from hsexp.plan.run import parse_run
 from hsexp.workload import TraceError, build
 from hsexp.workload.traces.config import TraceWorkload
@@ -166,14 +175,17 @@ def _run_collection(collection: CollectionCampaign, launch: Launch, command: _Co
         for item in command.overrides
         if item.partition("=")[0] != "ledger" and not item.startswith(("campaign=", "campaign."))
     ]
+    members = {name: _member(name, collection, passed_on) for name in collection.campaigns}
+    _require_a_use(collection, members.values())
     engine, _ = choose_engine(launch.engine.name, launch.device)
     command = replace(command, root=launch.ledger or LEDGERS)
-    members = {name: _member(name, collection, passed_on) for name in collection.campaigns}
     start, results = time.monotonic(), []
     for name, member in members.items():
+        for setting in member.foreign:
+            command.console.print(f"{name} has no use for {setting}")
         try:
-            require_settings(member, passed_on)
-            results.append(_run(member, command))
+            require_settings(member.launch, member.overrides)
+            results.append(_run(member.launch, command))
         except (ConfigError, TraceError, LedgerError, AnalysisError) as error:
             complain(f"error: {name}: {error}")
             results.append(Result(exit_code=EXIT_REFUSED))
@@ -190,19 +202,50 @@ def _run_collection(collection: CollectionCampaign, launch: Launch, command: _Co
     )
 
 
-def _member(name: str, collection: CollectionCampaign, passed_on: list[str]) -> Launch:
-    """The launch of one member.
+@dataclass(frozen=True, kw_only=True)
+class _Member:
+    """A campaign of a collection, and what of the command line it uses."""
+
+    launch: Launch
+    overrides: list[str]
+    foreign: dict[str, str]
+    """Settings for other members, and their values."""
+
+
+def _member(name: str, collection: CollectionCampaign, passed_on: list[str]) -> _Member:
+    """The launch of one member, of what it uses.
 
     Raises:
         ConfigError: there is no such campaign, it is a collection, or its settings are refused.
     """
     read_option("campaign", name)  # refuses with the campaigns there are
-    member = parse_launch(compose(config_name="config", overrides=[f"campaign={name}", *passed_on]))
+
+    def launched(overrides: list[str]) -> Launch:
+        return parse_launch(compose("config", overrides=[f"campaign={name}", *overrides]))
+
+    foreign = foreign_settings(launched(passed_on), passed_on)
+    own = [item for item in passed_on if not given_settings([item]).keys() & foreign.keys()]
+    member = launched(own)
     if isinstance(member.campaign, CollectionCampaign):
         raise ConfigError(f"campaign.campaigns must not name a collection, got {name}")
     if member.stage == "all" and collection.compare is not None:
-        return member.model_copy(update={"stage": "run"})  # one page stands for their tables
-    return member
+        member = member.model_copy(update={"stage": "run"})  # one page stands for their tables
+    return _Member(launch=member, overrides=own, foreign=foreign)
+
+
+def _require_a_use(collection: CollectionCampaign, members: Collection[_Member]) -> None:
+    """Whatever the command line gives, one of the members uses.
+
+    Raises:
+        ConfigError: none does; names each such setting with its value.
+    """
+    refusals = [
+        means_nothing(f"any member of campaign {collection.name}", setting, value)
+        for setting, value in next(iter(members)).foreign.items()
+        if all(setting in member.foreign for member in members)
+    ]
+    if refusals:
+        raise ConfigError("\n".join(refusals))
 
 
 def _compare(name: str, launch: Launch, engine: Engine) -> None:
@@ -273,7 +316,7 @@ def _run_checks(launch: Launch, campaign: AboutTheEngine, command: _Command) -> 
     if engine != campaign.needs_engine or not isinstance(campaign, ContinuationCampaign):
         raise refusal(campaign, launch.engine.name, launch.device)
     plan = continuation_plan(launch, campaign)
-    for note in (_engine_note(engine, why, launch), *plan.notes):
+    for note in (_engine_note(engine, why, launch), *plan.notes, *changed_pins(launch)):
         console.print(f"{plan.campaign}: {note}")
     if launch.stage == "plan":
         print_plan(plan, console)

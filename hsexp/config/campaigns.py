@@ -243,7 +243,8 @@ class ScaleConfig(Config):
 
 
 class CollectionCampaign(Campaign):
-    """Several campaigns of any kind, one after the other. Each uses what its kind uses."""
+    """Several campaigns of any kind, one after the other. What of a launch a
+    member does not use is left to the others."""
 
     kind: Literal["collection"]
     campaigns: Annotated[tuple[Name, ...], Field(min_length=1)]

@@ -12,8 +12,6 @@ from hsexp.config.axes import AXES, SEEDS, axis_fields
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.campaigns import (
     CampaignConfig,
-    CapacityCampaign,
-    FixedWorkCampaign,
     ScaleConfig,
     ServingCampaign,
 )
@@ -65,7 +63,8 @@ class Launch(_Pins, Config):  # type: ignore[misc]  # made from the list of axes
 
     campaign: CampaignConfig | None
     stage: Literal["plan", "run", "all"]
-    """plan prints the cells; run stops after the ledger; all goes on to tables and figures."""
+    """plan prints what would be done; run stops after the ledger, or after printing what was
+    counted; all goes on to the files of tables and figures."""
     ledger: Annotated[Path, BeforeValidator(_not_empty), BeforeValidator(_typed_as_text)] | None
     """Folder of the ledger; null is ledgers/<campaign>/<engine>."""
     note: Text | None
@@ -94,16 +93,6 @@ class Launch(_Pins, Config):  # type: ignore[misc]  # made from the list of axes
     @property
     def serving(self) -> ServingCampaign:
         assert isinstance(self.campaign, ServingCampaign)
-        return self.campaign
-
-    @property
-    def capacity(self) -> CapacityCampaign:
-        assert isinstance(self.campaign, CapacityCampaign)
-        return self.campaign
-
-    @property
-    def fixed_work(self) -> FixedWorkCampaign:
-        assert isinstance(self.campaign, FixedWorkCampaign)
         return self.campaign
 
 

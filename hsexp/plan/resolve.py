@@ -77,27 +77,30 @@ def require_settings(launch: Launch, overrides: Sequence[str]) -> None:
     """
     campaign = launch.campaign
     assert campaign is not None
-    given = given_settings(overrides)
-    pins = {axis.spelling or axis.name: axis.pinned(launch) for axis in AXES}
-    unnamed = {
-        setting: ", ".join(map(str, values))
-        for setting, values in pins.items()
-        if values is not None and setting not in given and setting.split(".")[0] not in given
-    }
-    foreign = {
-        setting: value for setting, value in (given | unnamed).items() if not campaign.uses(setting)
-    }
-    if foreign:
+    if foreign := foreign_settings(launch, overrides):
         assert campaign.settings is not None
-        refusals = [_means_nothing(campaign, *item) for item in foreign.items()]
+        refusals = [
+            means_nothing(f"campaign {campaign.name}", *setting) for setting in foreign.items()
+        ]
         raise ConfigError("\n".join([*refusals, f"it uses {', '.join(sorted(campaign.settings))}"]))
     if isinstance(campaign, ServingCampaign):
-        _require_free(scaled(launch).serving, given)
+        _require_free(scaled(launch).serving, given_settings(overrides))
 
 
-def _means_nothing(campaign: Campaign, setting: str, value: str) -> str:
-    got = f", got {value}" if value else ""
-    return f"{setting} means nothing to campaign {campaign.name}{got}"
+def foreign_settings(launch: Launch, overrides: Sequence[str]) -> dict[str, str]:
+    """What the command line gives and the campaign does not use, with its value as it was typed."""
+    campaign, given = launch.campaign, given_settings(overrides)
+    assert campaign is not None
+    for axis in AXES:
+        setting, values = axis.spelling or axis.name, axis.pinned(launch)
+        if values is not None and setting not in given and setting.split(".")[0] not in given:
+            given[setting] = ", ".join(map(str, values))
+    return {setting: value for setting, value in given.items() if not campaign.uses(setting)}
+
+
+def means_nothing(to: str, setting: str, value: str) -> str:
+    """Why a setting is refused."""
+    return f"{setting} means nothing to {to}" + (f", got {value}" if value else "")
 
 
 def _require_free(campaign: ServingCampaign, given: Mapping[str, str]) -> None:

@@ -27,7 +27,11 @@ a cap of 1 or 2 none is preempted."""
 
 
 def carried_out(*overrides: str, analyse: bool = False) -> tuple[Result, str]:
-    """A launch in this process; its result and what it printed."""
+    """A launch in this process; its result and what it printed.
+
+    Args:
+        analyse: make tables and figures, as a command that is not a job of a sweep.
+    """
     console = Console(file=io.StringIO(), width=200)
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         launch = parse_launch(compose("config", list(overrides)))
