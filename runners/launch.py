@@ -25,7 +25,7 @@ from hsexp.config.campaigns import (
     ServingCampaign,
     SpeculationCampaign,
 )
-from hsexp.config.catalog import options
+from hsexp.config.catalog import as_override, options
 from hsexp.config.launch import Launch, parse_launch
 from hsexp.console import make_console
 from hsexp.ledger import Ledger, LedgerError, Provenance
@@ -164,7 +164,7 @@ def _run_collection(
         ledger = (launch.ledger or LEDGERS) / name / engine
         composed = compose(
             config_name="config",
-            overrides=[f"campaign={name}", f"ledger={ledger}", *passed_on],
+            overrides=[f"campaign={name}", f"ledger={ledger}", *passed_on, *as_override()],
         )
         member = parse_launch(composed)
         if member.stage == "all" and collection.compare is not None:
