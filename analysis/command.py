@@ -12,6 +12,7 @@ from analysis.errors import AnalysisError, NoRunsError
 from analysis.families import Adoption
 from analysis.ledgers import Ledgers
 from hsexp.config.base import ConfigError
+from hsexp.config.catalog import follow_config_dir
 from hsexp.console import make_console
 from hsexp.ledger import LedgerError
 
@@ -34,9 +35,13 @@ class Request:
 
 
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
-    """Exit code of a command: 0, or 2 with the reason on standard error."""
+    """Exit code of a command: 0, or 2 with the reason on standard error.
+
+    Args:
+        arguments: `config_dir=DIR` among them makes the options of a user's folder known.
+    """
     try:
-        main(arguments)
+        main(follow_config_dir(arguments))
     except (AnalysisError, ConfigError, LedgerError) as error:
         make_console(stderr=True).print(f"error: {error}", markup=False)
         return 2

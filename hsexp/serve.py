@@ -1,5 +1,6 @@
 """python -m hsexp.serve organization=s2 model=MODEL [budget_gib=4] [admission.headroom=0.19]
-                      [retention=k2] [port=8000] [stage=plan] [vLLM's own options]
+                      [retention=k2] [port=8000] [stage=plan] [config_dir=DIR]
+                      [vLLM's own options]
 
 Starts vLLM's OpenAI-compatible server with one of the memory organizations.
 
@@ -9,6 +10,7 @@ Starts vLLM's OpenAI-compatible server with one of the memory organizations.
   budget_gib=4      state of all layers on one device; budget_bytes=N is that of one layer, as in
                     a campaign; neither: all that vLLM has (gpu_memory_utilization and the like)
   stage=plan        prints the pools and the same command for `vllm serve`, and starts nothing
+  config_dir=DIR    a folder with options of your own, such as DIR/organization/NAME.yaml
 
 Everything else goes to vLLM's server: max_model_len=8192 is --max-model-len 8192, and
 enforce_eager=true is --enforce-eager. Defaults are in conf/serve.yaml.
@@ -32,7 +34,14 @@ from rich.table import Table
 
 from hsexp.config.axes import MEMORY_AXES
 from hsexp.config.base import ConfigError
-from hsexp.config.catalog import CONF, options, read_option
+from hsexp.config.catalog import (
+    CONF,
+    as_override,
+    follow_config_dir,
+    options,
+    read_option,
+    standing_options,
+)
 from hsexp.config.overrides import refuse_several_options
 from hsexp.console import make_console
 from hsexp.engine.settings import KEY, SCHEDULER, EngineSettings, ServingSettings
@@ -65,7 +74,7 @@ class Command:
             ConfigError: names the argument.
         """
         ours, others = [], {}
-        for argument in arguments:
+        for argument in follow_config_dir(arguments):
             key, equals, value = argument.partition("=")
             if not equals or not key:
                 raise ConfigError(f"arguments are key=value, got {argument!r}")
@@ -141,7 +150,7 @@ def _compose(overrides: list[str]) -> dict[str, Any]:
     try:
         refuse_several_options(overrides)
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-            composed = compose("serve", overrides)
+            composed = compose("serve", [*overrides, *as_override()])
         data: Any = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(str(error).strip()) from None
@@ -149,13 +158,13 @@ def _compose(overrides: list[str]) -> dict[str, Any]:
 
 
 def _shortest(composed: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by their names where nothing in them was changed, and nothing that is the default."""
+    """Options by their names where they stand so in `conf`, and nothing that is the default."""
     settings = {name: value for name, value in composed.items() if value != defaults[name]}
     for group in _GROUPS:
         chosen = settings.get(group)
         if (
             chosen is not None
-            and chosen["name"] in options(group)
+            and chosen["name"] in standing_options(group)
             and chosen == read_option(group, chosen["name"])
         ):
             settings[group] = chosen["name"]

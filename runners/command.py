@@ -11,6 +11,7 @@ from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF
 from hsexp.config.launch import parse_launch
 from hsexp.config.overrides import refuse_several_options
+from hsexp.config.searchpath import follow_hydra
 from hsexp.console import make_console
 from hsexp.ledger import LedgerError
 from hsexp.workload import TraceError
@@ -78,6 +79,7 @@ def run_task(composed: DictConfig) -> None:
 def _carry_out(composed: DictConfig) -> tuple[Result, str | None]:
     """The result, and why the launch was refused."""
     try:
+        follow_hydra(HydraConfig.get().runtime)
         overrides = list(HydraConfig.get().overrides.task)
         refuse_several_options(overrides)
         launch = parse_launch(composed)

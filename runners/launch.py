@@ -23,7 +23,7 @@ from hsexp.config.campaigns import (
     CountedCampaign,
     ServingCampaign,
 )
-from hsexp.config.catalog import options, read_option
+from hsexp.config.catalog import as_override, options, read_option
 from hsexp.config.launch import Launch, parse_launch
 from hsexp.config.overrides import given_settings
 from hsexp.console import make_console
@@ -221,7 +221,8 @@ def _member(name: str, collection: CollectionCampaign, passed_on: list[str]) -> 
     read_option("campaign", name)  # refuses with the campaigns there are
 
     def launched(overrides: list[str]) -> Launch:
-        return parse_launch(compose("config", overrides=[f"campaign={name}", *overrides]))
+        path = as_override()
+        return parse_launch(compose("config", overrides=[f"campaign={name}", *overrides, *path]))
 
     foreign = foreign_settings(launched(passed_on), passed_on)
     own = [item for item in passed_on if not given_settings([item]).keys() & foreign.keys()]

@@ -26,6 +26,7 @@ from rich.text import Text
 
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.overrides import refuse_empty_sweeps
+from hsexp.config.searchpath import follow_hydra
 from runners.launch import EXIT_REFUSED, Analysis, complain
 
 _SIDE_BY_SIDE = ("joblib", "ray", "submitit_local")
@@ -37,8 +38,8 @@ class JobFailed(CompactHydraException):
 
 
 class SweepFolder(Callback):
-    """Hydra's call at the start of a sweep: refuses one without jobs, else remembers the folder and
-    clears it of older accounts."""
+    """Hydra's call at the start of a sweep: refuses one without jobs, else remembers the folder,
+    clears it of older accounts, and looks options up where the jobs do."""
 
     path: ClassVar[Path | None] = None
     """Of the sweep that this process was called for; None without one."""
@@ -53,6 +54,7 @@ class SweepFolder(Callback):
         except ConfigError as error:
             complain(f"error: {error}")
             sys.exit(EXIT_REFUSED)  # Hydra makes a warning of any other error in a callback
+        follow_hydra(config.hydra.runtime)
         SweepFolder.path = Path(config.hydra.sweep.dir)
         for old in SweepFolder.path.glob("job-*.json"):
             old.unlink()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.calibration.device_file import to_device, write_device
+from analysis.calibration.device_file import default_path, to_device, write_device
 from analysis.calibration.fit import TERMS, Fit, fit
 from analysis.calibration.published import published_work
 from analysis.calibration.report import (
@@ -19,7 +19,7 @@ from analysis.command import LEDGERS, parse_pairs
 from analysis.errors import AnalysisError
 from analysis.runs import Origin
 from analysis.tables.table import Table
-from hsexp.config.catalog import CONF, read_option
+from hsexp.config.catalog import read_option
 from hsexp.config.device import DeviceConfig
 
 PAPER_DEVICE = "a100_40gb"
@@ -114,6 +114,6 @@ def _write(fitted: Fit, given: Mapping[str, str], *, description: str, source: s
     if "device" not in given:
         return None
     device = to_device(given["device"], fitted, description=description, source=source)
-    path = Path(given.get("out", CONF / "device" / f"{device.name}.yaml"))
+    path = Path(given["out"]) if "out" in given else default_path(device.name)
     write_device(device, fitted, path, overwrite=given.get("overwrite") == "true")
     return path

@@ -7,7 +7,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob
 
 from hsexp.config.base import ConfigError
-from hsexp.config.catalog import CONF
+from hsexp.config.catalog import options
 
 
 def refuse_several_options(overrides: Iterable[str]) -> None:
@@ -18,7 +18,7 @@ def refuse_several_options(overrides: Iterable[str]) -> None:
     """
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         group, value = override.key_or_group, override.value()
-        if isinstance(value, list) and (CONF / group).is_dir():
+        if isinstance(value, list) and options(group):
             names = [str(name) for name in value]
             raise ConfigError(
                 f"{group} takes one option, got [{','.join(names)}]; "

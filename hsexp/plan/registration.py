@@ -5,10 +5,9 @@ the campaign declares: a launch that narrows seeds or adds others changes nothin
 """
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
-from hsexp.config.catalog import options, read_option
+from hsexp.config.catalog import options, read_option, remembered
 from hsexp.config.launch import Launch
 
 _FAMILIES = "analysis/families"
@@ -47,7 +46,7 @@ def _families_of(campaign: str) -> dict[str, Any]:
     }
 
 
-@cache
+@remembered
 def _families() -> dict[str, dict[str, Any]]:
     return {name: read_option(_FAMILIES, name) for name in options(_FAMILIES)}
 

@@ -4,10 +4,13 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
 
+import commands
 import pandas as pd
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -123,6 +126,26 @@ def test_a_failed_job_is_a_row_and_an_exit_code_and_the_others_run(
     assert re.search(r"2 +admission\.cap=2 +complete", printed)
     told_by_hydra = "job 1 of the sweep ended with 1" in printed
     assert told_by_hydra == (launcher != IN_BATCHES)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS[2:4])
+def test_the_scripts_jobs_in_other_processes_take_no_folder_of_the_users_for_ours(
+    folder: Path, launcher: list[str]
+) -> None:
+    for package in ("analysis", "figures", "runners", "hsexp"):
+        (folder / package).mkdir()
+        (folder / package / "__init__.py").write_text("raise ImportError('the user\\'s')\n")
+    script = "import sys; from hsexp.__main__ import script; sys.exit(script())"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script, "-m", *TRACE, "admission.cap=1,2", *launcher],
+        cwd=folder,
+        env=commands.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert outcomes(folder) == {1: ["OK"], 2: ["OK"]}
 
 
 def test_a_refused_job_says_why_and_the_others_run(folder: Path) -> None:
