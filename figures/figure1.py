@@ -7,15 +7,13 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
-from pydantic import TypeAdapter
 
 from figures import style
+from figures.geometry import MODEL, configured
 from figures.registry import derived, drawing
-from hsexp.config.catalog import read_option
-from hsexp.memory.geometry import ModelConfig, StateGeometry
-from hsexp.memory.organizations import D0, S0, S1, S2, Organization, OrganizationConfig, create
+from hsexp.memory.geometry import StateGeometry
+from hsexp.memory.organizations import D0, S0, S1, S2, Organization
 
-MODEL = "falcon_h1_7b"
 KIB = 1024
 
 KV, SSM, CONV, UNUSED = "#56B4E9", "#E69F00", "#000000", "#EDEDED"
@@ -105,17 +103,9 @@ def draw() -> Figure:
 
 def layouts() -> list[Layout]:
     """The four organizations with the sizes of their own classes."""
-    model = ModelConfig.parse(read_option("model", MODEL))
-    s0, s1, s2, d0 = (_organization(name, model) for name in ("s0", "s1", "s2", "d0"))
+    s0, s1, s2, d0 = map(configured, ("s0", "s1", "s2", "d0"))
     assert isinstance(s0, S0) and isinstance(s1, S1) and isinstance(s2, S2) and isinstance(d0, D0)
     return [_s0(s0), _s1(s1), _s2(s2), _d0(d0)]
-
-
-def _organization(name: str, model: ModelConfig) -> Organization:
-    config: OrganizationConfig = TypeAdapter(OrganizationConfig).validate_python(
-        read_option("organization", name)
-    )
-    return create(config, model)
 
 
 def _s0(s0: S0) -> Layout:
