@@ -7,15 +7,14 @@ import pandas as pd
 from analysis.effects import pair_up, relative_changes
 from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin, missing_cells
-from analysis.runs import Runs
+from analysis.runs import THROUGHPUT, Runs
 from analysis.tables.beside import complete_mean
 from analysis.tables.c4 import printed_name
 from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
-_THROUGHPUT = "throughput_tok_per_s"
 _CHANGES = {
-    _THROUGHPUT: ("tok/s", -1),
+    THROUGHPUT: ("tok/s", -1),
     "ttft_mean_s": ("TTFT mean", +1),
     "ttft_p99_s": ("TTFT p99", +1),
     "e2e_mean_s": ("E2E mean", +1),
@@ -63,13 +62,13 @@ def _row(mixed: Runs, separated: Runs, arm: Arm) -> dict[str, Any]:
     row: dict[str, Any] = {
         "organization": printed_name(arm),
         "headroom": arm.headroom,
-        "mixed_tok_per_s": complete_mean(mixed.values(arm, _THROUGHPUT)),
-        "separated_tok_per_s": complete_mean(separated.values(arm, _THROUGHPUT)),
+        "mixed_tok_per_s": complete_mean(mixed.values(arm, THROUGHPUT)),
+        "separated_tok_per_s": complete_mean(separated.values(arm, THROUGHPUT)),
     }
     for metric in _CHANGES:
         pairs = pair_up(separated.values(arm, metric), mixed.values(arm, metric))
         known = not pairs.undefined
-        row |= {"n": len(pairs.numerator)} if metric == _THROUGHPUT else {}
+        row |= {"n": len(pairs.numerator)} if metric == THROUGHPUT else {}
         row[f"{metric}_change_pct"] = float(relative_changes(pairs).mean()) if known else None
     return row
 
