@@ -356,7 +356,7 @@ def test_a_worker_refuses_pages_that_were_not_planned_for_its_settings(tmp_path:
         ),
         (
             falcon_layers(mamba=replace(MAMBA, dtypes=(torch.bfloat16, torch.float32))),
-            "layer mamba.0 has ssm_bytes 3145728, but model .* says 1572864",
+            "layer mamba.0 has ssm_bytes 3145728, but model .* has 1572864",
         ),
     ],
 )
