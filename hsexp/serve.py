@@ -109,10 +109,10 @@ class Command:
         if model in options("model"):
             shape = ModelConfig.parse(read_option("model", model), path=f"model {model}")
             if shape.checkpoint is None:
-                from hsexp.engine.mini import seeded_checkpoint
+                from hsexp.engine.mini import seeded_weights
 
                 implied = {"skip_tokenizer_init": "true", "served_model_name": model}
-                model = str(seeded_checkpoint(shape))
+                model = str(seeded_weights(shape))
             else:
                 model = shape.checkpoint
         flags = ["--scheduler-cls", SCHEDULER]
@@ -186,10 +186,10 @@ def _serve(arguments: list[str]) -> None:
 
 
 def _print_plan(arguments: list[str]) -> None:
-    from hsexp.engine.cli import settled
+    from hsexp.engine.cli import settings_for
 
     console = make_console()
-    _print_pools(settled(arguments), console)
+    _print_pools(settings_for(arguments), console)
     console.print("\nvllm serve " + shlex.join(arguments), markup=False)
 
 
