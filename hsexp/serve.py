@@ -52,18 +52,18 @@ EXIT_REFUSED, EXIT_INTERRUPTED = 2, 130
 
 _GROUPS = tuple(axis.name for axis in MEMORY_AXES)
 _OURS = ("stage", *(name for name in ServingSettings.model_fields if name != "model"))
-"""First parts of the names that conf/serve.yaml has; others, but for `model`, are vLLM's."""
+"""First parts of the names in conf/serve.yaml; all other names except `model` are vLLM's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """One command line, taken apart."""
+    """One parsed command line."""
 
     stage: str
     model: str
     """A name or folder that vLLM can load, or an option of conf/model."""
     settings: dict[str, Any]
-    """For `additional_config`, what equals conf/serve.yaml left out."""
+    """For `additional_config`, without values that equal conf/serve.yaml."""
     vllm_options: dict[str, str]
 
     @classmethod
@@ -100,7 +100,7 @@ class Command:
         )
 
     def serve_arguments(self) -> list[str]:
-        """What follows `vllm serve`.
+        """Arguments of `vllm serve`.
 
         Raises:
             ConfigError: seeded weights of the model's shape cannot be made.
@@ -158,7 +158,7 @@ def _compose(overrides: list[str]) -> dict[str, Any]:
 
 
 def _shortest(composed: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by their names where they stand so in `conf`, and nothing that is the default."""
+    """Settings that differ from the defaults; an option that stands so in `conf` by its name."""
     settings = {name: value for name, value in composed.items() if value != defaults[name]}
     for group in _GROUPS:
         chosen = settings.get(group)
@@ -203,7 +203,7 @@ def _print_pools(settings: EngineSettings, console: Console) -> None:
         f"{layout.block_size}-token blocks, a checkpoint every {layout.checkpoint_grid} tokens"
     )
     if settings.budget_bytes is None:
-        console.print("pools: as large as vLLM's memory allows, which shows when it starts")
+        console.print("pools: as large as vLLM's memory allows; vLLM decides when it starts")
         return
     memory, num_layers = settings.memory(), model.num_attention_layers
     table = Table(box=box.SIMPLE_HEAD)
@@ -217,7 +217,7 @@ def _print_pools(settings: EngineSettings, console: Console) -> None:
         table.add_row(spec.name, *cells)
     console.print(table)
     console.print(
-        f"one request of its own takes {_pages(settings, model.max_model_tokens)} at "
+        f"a single request takes {_pages(settings, model.max_model_tokens)} at "
         f"{model.max_model_tokens:,} tokens"
     )
 

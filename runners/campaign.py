@@ -1,8 +1,8 @@
 """Carry out a plan: run every cell that the ledger has not accepted, on all cores.
 
 A cell goes claim -> worker -> record -> release. Any number of processes may work on one ledger:
-a cell that another one has claimed is left to it, and taken over if that process dies. What ends
-is recorded at once, failures too; the next launch runs again whatever was not accepted.
+a cell that another process has claimed is left to it, and taken over if that process dies. Every
+attempt is recorded when it ends, failures too; the next launch reruns cells that were not accepted.
 """
 
 import time
@@ -22,25 +22,27 @@ from runners.trial import Execute, Outcome, Trial, try_cell
 __all__ = ["Execute", "Outcome", "Summary", "run_plan"]
 
 _POLL_S = 0.2
-"""How often a waiting launch looks for Ctrl-C and for the cells of other processes."""
+"""How often a waiting launch checks for Ctrl-C and for the cells of other processes."""
 
 _PATIENCE_S = 3600.0
-"""No cell takes so long: a process that still holds one then is stopped, and is left alone."""
+"""No cell takes this long. A process that holds one for longer seems stopped; its cells are left.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """How a launch went, in cells."""
+    """Result of a launch, as numbers of cells."""
 
     planned: int
     already_accepted: int
     run_now: int
     """Attempts that ended in this process, failed ones too."""
     failed: int
-    """Of `run_now`."""
+    """Failed attempts among `run_now`."""
     accepted_elsewhere: int
-    """Run by another process in the meantime."""
+    """Run by another process during this launch."""
     failed_elsewhere: int
+    """Failed in another process during this launch."""
     left_elsewhere: int
     """Still held by a process that seems to be stopped."""
     seconds: float
@@ -69,7 +71,7 @@ def run_plan(
 
     Raises:
         LedgerError: the ledger gives the plan's names another meaning, or cannot be written.
-        KeyboardInterrupt: Ctrl-C; whatever had ended is recorded.
+        KeyboardInterrupt: Ctrl-C; every attempt that had ended is recorded.
         WorkerStartError: a worker process cannot start.
     """
     ledger.agree(plan.contract)
@@ -95,7 +97,7 @@ def run_plan(
 
 @dataclass(frozen=True, kw_only=True)
 class _Running:
-    """A cell that a worker has: our claim on it, and since when."""
+    """A cell that a worker runs: this process's claim on it, and its start."""
 
     claim: Claim
     started_at: str
@@ -128,11 +130,11 @@ class _Launch:
         self._elsewhere: dict[str, Cell] = {}
         """Cells that another process has claimed."""
         self._count: Counter[str] = Counter(already_accepted=len(plan.cells) - len(self._todo))
-        """Cells that are done with, by the fields of `Summary`."""
+        """Cells that need nothing more, by the fields of `Summary`."""
         self._num_attempts = {
             cell.cell_id: ledger.num_attempts(cell.cell_id) for cell in self._todo
         }
-        """At the start; one that comes from elsewhere is seen by it."""
+        """Attempts at the start; a larger number later shows that another process ran the cell."""
         self._start = self._last_end = time.monotonic()
 
     def run(self) -> Summary:
@@ -155,7 +157,7 @@ class _Launch:
         self._running.clear()
 
     def _fill_workers(self) -> None:
-        """Claim cells while a worker is idle; those of other processes are asked for last."""
+        """Claim cells while a worker is idle; cells of other processes come last."""
         while self._pool.has_room and self._todo:
             self._take(self._todo.popleft())
         for cell in list(self._elsewhere.values()):
@@ -182,7 +184,7 @@ class _Launch:
             self._pool.submit(cell)
 
     def _wait(self) -> None:
-        """Until something ends here, or it is time to ask again for the cells of others."""
+        """Wait until a cell ends, or until cells of other processes are due for another check."""
         if self._running:
             ended = self._pool.wait(_POLL_S)
             self._fill_workers()  # before the disk, so that no worker waits for it

@@ -13,10 +13,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hsexp.cache import cache_folder
 from hsexp.config.base import ConfigError
 from hsexp.memory.geometry import ModelConfig
 from hsexp.plan.cells import content_key
+from hsexp.user_cache import cache_folder
 
 VOCABULARY = 512
 SPECIAL_TOKENS = 3

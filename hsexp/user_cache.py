@@ -1,4 +1,4 @@
-"""Where this project keeps what it can make again."""
+"""The user's cache folder, for files that can be re-created (seeded weights, locks)."""
 
 import os
 from pathlib import Path
