@@ -294,8 +294,7 @@ class HybridCacheManager:
             leaf = self.forks.find(request, sequence)
         if leaf is not None and leaf.tokens == limit:
             return leaf
-        boundary = self.memory.lookup(sequence, limit + 1)
-        return boundary if leaf is None or leaf.tokens < boundary.tokens else leaf
+        return self.memory.lookup(sequence, limit + 1).or_deeper(leaf)
 
     def _admit(
         self, request: Request, num_new_tokens: int, *, nothing_runs: bool

@@ -478,9 +478,7 @@ class Referee:
             leaf = self.calls.deepest_leaf(
                 sequence, request.tokens, num_tokens=known - 1, salt=request.salt
             )
-        hit = self.memory.lookup(sequence, known)
-        if leaf is not None and leaf.tokens >= hit.tokens:
-            hit = leaf
+        hit = self.memory.lookup(sequence, known).or_deeper(leaf)
         if hit.tokens and hit.ready:
             self._require(hit.tokens < known, "a hit leaves a token to compute")
             assert hit.checkpoint is not None
