@@ -308,6 +308,7 @@ def _run(
             ledger,
             partial(execute, logs=ledger.path / "logs") if engine == "vllm" else execute,
             workers=num_workers(engine, launch.workers, len(os.sched_getaffinity(0))),
+            needs_steps=launch.keeps_steps,
             console=console,
         )
 

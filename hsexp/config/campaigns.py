@@ -68,6 +68,8 @@ class ServingCampaign(Config):
     blocks: Annotated[dict[Name, Block], Field(min_length=1)]
     reuses: tuple[Name, ...] = ()
     """Campaigns whose accepted runs of equal cells are taken over by reference, never re-run."""
+    record_steps: bool = False
+    """Its tables read the step tables of its runs, so every launch keeps them."""
     registered: RegisteredConfig | None = None
     """Frozen in the ledger with the seeds and the tests; null states nothing beside those."""
 

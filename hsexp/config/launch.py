@@ -89,6 +89,14 @@ class Launch(Config):
     """Read by `analysis` itself; composed here so that `--cfg job` shows it."""
 
     @property
+    def keeps_steps(self) -> bool:
+        """Whether every run must have a step table: the launch or its campaign asks for them."""
+        campaign = self.campaign
+        return self.record_steps or (
+            isinstance(campaign, ServingCampaign) and campaign.record_steps
+        )
+
+    @property
     def serving(self) -> ServingCampaign:
         assert isinstance(self.campaign, ServingCampaign)
         return self.campaign
