@@ -63,11 +63,20 @@ class Summary:
 
 
 def run_plan(
-    plan: Plan, ledger: Ledger, execute: Execute, *, workers: int, console: Console
+    plan: Plan,
+    ledger: Ledger,
+    execute: Execute,
+    *,
+    workers: int,
+    console: Console,
+    needs_steps: bool = False,
 ) -> Summary:
     """Run the cells that are not accepted yet and record every attempt.
 
-    `execute` is called in spawned processes, so it must be importable there.
+    Args:
+        execute: called in spawned processes, so it must be importable there.
+        needs_steps: run accepted cells again whose attempts kept no step table. The fuller attempt
+            counts from then on, if its metrics are the same.
 
     Raises:
         LedgerError: the ledger gives the plan's names another meaning, or cannot be written.
@@ -82,7 +91,7 @@ def run_plan(
         LaunchReport(plan, console) as report,
         WorkerPool[Cell, Trial](function, num_workers=workers) as pool,
     ):
-        launch = _Launch(plan, ledger, provenance, pool, report)
+        launch = _Launch(plan, ledger, provenance, pool, report, needs_steps=needs_steps)
         try:
             summary = launch.run()
         finally:
@@ -118,14 +127,23 @@ class _Launch:
         provenance: Provenance,
         pool: WorkerPool[Cell, Trial],
         report: LaunchReport,
+        *,
+        needs_steps: bool,
     ) -> None:
         self._ledger = ledger
+        self._needs_steps = needs_steps
         self._provenance = provenance
         self._pool = pool
         self._report = report
         self._num_planned = len(plan.cells)
         accepted = ledger.accepted()
-        self._todo = deque(cell for cell in plan.cells if cell.cell_id not in accepted)
+        self._todo = deque(
+            cell
+            for cell in plan.cells
+            if cell.cell_id not in accepted or self._lacks_steps(cell.cell_id)
+        )
+        self._num_incomplete = sum(cell.cell_id in accepted for cell in self._todo)
+        """Accepted cells whose attempts lack what this launch asks for."""
         self._running: dict[str, _Running] = {}
         self._elsewhere: dict[str, Cell] = {}
         """Cells that another process has claimed."""
@@ -138,7 +156,12 @@ class _Launch:
         self._start = self._last_end = time.monotonic()
 
     def run(self) -> Summary:
-        self._report.begin(accepted=self._count["already_accepted"], notices=self._ledger.notices)
+        notices = self._ledger.notices
+        if self._num_incomplete:
+            notices += (
+                f"{self._num_incomplete} accepted runs kept no step table and are run again",
+            )
+        self._report.begin(accepted=self._count["already_accepted"], notices=notices)
         with deferred_interrupt() as check_interrupt:
             try:
                 while self._todo or self._running or self._elsewhere:
@@ -156,6 +179,10 @@ class _Launch:
             running.claim.release()
         self._running.clear()
 
+    def _lacks_steps(self, cell_id: str) -> bool:
+        """Whether the attempt that counts lacks what this launch asks for."""
+        return self._needs_steps and not self._ledger.has_steps(cell_id)
+
     def _fill_workers(self) -> None:
         """Claim cells while a worker is idle; cells of other processes come last."""
         while self._pool.has_room and self._todo:
@@ -171,7 +198,7 @@ class _Launch:
             self._elsewhere[cell_id] = cell
             return
         self._elsewhere.pop(cell_id, None)
-        if cell_id in self._ledger.accepted():
+        if cell_id in self._ledger.accepted() and not self._lacks_steps(cell_id):
             claim.release()
             self._end_one("accepted_elsewhere")
         elif self._ledger.num_attempts(cell_id) > self._num_attempts[cell_id]:
@@ -202,12 +229,24 @@ class _Launch:
             trial = (
                 self._death(cell, running, result) if isinstance(result, WorkerDeath) else result
             )
-            self._ledger.record(trial.attempt, requests=trial.requests, steps=trial.steps)
+            self._ledger.record(
+                trial.attempt,
+                requests=trial.requests,
+                steps=trial.steps,
+                replacing="kept a step table, which the one before had not; metrics are the same",
+            )
             running.claim.release()
             del self._running[cell.cell_id]
-            if trial.attempt.reason is not None:
+            reason = trial.attempt.reason
+            if reason is None and self._lacks_steps(cell.cell_id):
+                reason = (
+                    "the run kept no step table"
+                    if trial.steps is None
+                    else "the run has other metrics than the accepted one, whose steps are missing"
+                )
+            if reason is not None:
                 self._count["failed"] += 1
-                self._report.failure(cell, trial.attempt.reason)
+                self._report.failure(cell, reason)
             self._end_one("run_now")
 
     def _death(self, cell: Cell, running: _Running, death: WorkerDeath) -> Trial:

@@ -47,7 +47,7 @@ def executor(engine: Engine, launch: Launch) -> Callable[..., Outcome]:
     On a real engine it also takes `logs`, the folder of the attempts' logs.
     """
     if engine == "sim":
-        return partial(sim.execute, record_steps=launch.record_steps)
+        return partial(sim.execute, record_steps=launch.keeps_steps)
     from runners.vllm.execute import execute
 
     assert isinstance(launch.engine, VllmEngine)

@@ -405,6 +405,7 @@ def _run_cells(
             ledger,
             partial(execute, logs=ledger.path / "logs") if engine == "vllm" else execute,
             workers=num_workers(engine, launch.workers, len(os.sched_getaffinity(0))),
+            needs_steps=launch.keeps_steps,
             console=console,
         )
 

@@ -232,7 +232,8 @@ def e10(ledgers: Ledgers) -> Table:
         origin=common_origin(ledgers.runs(CAMPAIGN, point) for point in POINTS),
         notes=(
             "Means over seeds of events a run. Defer: refused admissions; preempt: preemptions. "
-            "The ledger does not tell failures apart by their cause: which pool, empty or not.",
+            "The paper's causes (which pool, empty or not) are left out: no run keeps a trace of "
+            "its allocation checks.",
         ),
         missing=_missing(ledgers, ["refusals", "num_preemptions"], arms=(D0,)),
     )

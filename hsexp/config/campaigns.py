@@ -93,6 +93,8 @@ class ServingCampaign(Campaign):
     blocks: Annotated[dict[Name, Block], Field(min_length=1)]
     reuses: tuple[Name, ...] = ()
     """Campaigns whose accepted runs of equal cells are reused by reference instead of rerun."""
+    record_steps: bool = False
+    """Its tables read the step tables of its runs, so every launch keeps them."""
     registered: RegisteredConfig | None = None
     """Frozen in the ledger with the seeds and the tests; null registers only those."""
 

@@ -91,6 +91,14 @@ class Launch(_Pins, Config):  # type: ignore[misc]  # made from the list of axes
     """Read by `analysis` itself; composed here so that `--cfg job` shows it."""
 
     @property
+    def keeps_steps(self) -> bool:
+        """Whether every run must have a step table: the launch or its campaign asks for them."""
+        campaign = self.campaign
+        return self.record_steps or (
+            isinstance(campaign, ServingCampaign) and campaign.record_steps
+        )
+
+    @property
     def serving(self) -> ServingCampaign:
         assert isinstance(self.campaign, ServingCampaign)
         return self.campaign

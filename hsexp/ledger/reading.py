@@ -160,9 +160,12 @@ class LedgerReader:
         return self._table("steps", key)
 
     def has_steps(self, cell_id: str) -> bool:
-        """Whether the attempt that counts for a cell has a step table."""
+        """Whether the attempt that counts for a cell has a step table, here or where it stands."""
         history = self._log.current()
-        reader, attempt_id = self._where(history.adopted[cell_id], history)
+        try:
+            reader, attempt_id = self._where(history.adopted[cell_id], history)
+        except LedgerError:  # the other ledger is gone
+            return False
         return reader._files["steps"].has(attempt_id, reader._log.latest())
 
     def requests(self, cell_ids: Iterable[str] | None = None) -> pd.DataFrame:

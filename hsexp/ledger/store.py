@@ -179,8 +179,13 @@ class Ledger(LedgerReader):
         *,
         requests: EncodedTable | None = None,
         steps: EncodedTable | None = None,
+        replacing: str | None = None,
     ) -> str:
         """Append one attempt, with its tables, and adopt it if it is the cell's first ok one.
+
+        Args:
+            replacing: why an attempt with a step table counts instead of one without that has the
+                same metrics; None leaves the first one counting.
 
         Returns the attempt's id, `<cell_id>-<number>`.
 
@@ -197,6 +202,8 @@ class Ledger(LedgerReader):
             events: list[Event] = [{"kind": "attempt", "row": row}]
             if attempt.status == "ok" and cell_id not in self._log.history.adopted:
                 events.append(adopt_event(cell_id, attempt_id, FIRST_OK))
+            elif replacing is not None and steps is not None and self._is_fuller(row):
+                events.append(adopt_event(cell_id, attempt_id, replacing))
             tables = {"requests": requests, "steps": steps}
             row["tables"] = {
                 kind: self._files[kind].write(attempt_id, table)
@@ -284,6 +291,13 @@ class Ledger(LedgerReader):
         return Claim(cell_id, lock)
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _is_fuller(self, row: Row) -> bool:
+        """Whether a run with steps is the one that counts once more, which has none."""
+        counts = self._log.history.adopted[row["cell_id"]]
+        before = self._log.history.rows[counts]["metrics"]
+        same = {name: row["metrics"].get(name) for name in before} == before
+        return same and not self.has_steps(row["cell_id"])
 
     def _write_header(self, contract: Mapping[str, Any]) -> None:
         if any(files.any_table() for files in self._files.values()):

@@ -48,7 +48,7 @@ def encode_table(frame: pd.DataFrame) -> EncodedTable:
 
 
 class TableFiles:
-    """The tables of one kind."""
+    """The tables of one kind, loose and joined: whoever reads one need not know which it is."""
 
     def __init__(self, ledger: Path, kind: str) -> None:
         self.kind = kind

@@ -235,7 +235,7 @@ def test_tables_of_a_simulated_campaign_are_whole(tmp_path, capsys):
     # The real way through: two arms and one seed of one operating point are simulated.
     ledgers = tmp_path / "ledgers"
     arguments = ["campaign=submitted_work", "budget=b63", "seeds=[0]", "stage=run"]
-    arguments += ["record_steps=true", f"ledger={ledgers / 'submitted_work' / 'sim'}"]
+    arguments += [f"ledger={ledgers / 'submitted_work' / 'sim'}"]
     commands.run("engine=sim", *arguments, cwd=tmp_path).check_returncode()
     for name in ("E-6", "E-8"):
         code, _, _ = answer(capsys, f"table={name}", f"ledgers={ledgers}", "seeds=0")

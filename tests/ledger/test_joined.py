@@ -263,6 +263,59 @@ def test_a_kill_at_any_change_of_the_disk_loses_and_doubles_nothing(tmp_path: Pa
     assert number > 20  # a file each of requests and steps: fsyncs, renames, lines, removals
 
 
+def changes_of_the_disk(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Grows by what is done to which file, as it happens."""
+    done: list[str] = []
+
+    def noted(name: str, change: Callable[..., Any]) -> Callable[..., Any]:
+        def call(target: Any, *others: Any, **options: Any) -> Any:
+            path = Path(f"/proc/self/fd/{target}").resolve() if isinstance(target, int) else target
+            done.append(f"{name} {Path(path).name}")
+            return change(target, *others, **options)
+
+        return call
+
+    for name in ("fsync", "replace", "unlink", "write"):
+        monkeypatch.setattr(os, name, noted(name, getattr(os, name)))
+    return done
+
+
+def test_a_table_is_durable_before_the_journal_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = opened(tmp_path)
+    table, cell = encode_table(table_of(1)), cell_id(1)
+    with monkeypatch.context() as patch:
+        done = changes_of_the_disk(patch)
+        ledger.record(toy_attempt(1), requests=table)
+    assert done == [
+        f"fsync {cell}-1.parquet.tmp",
+        f"replace {cell}-1.parquet.tmp",
+        "fsync requests",
+        "write journal.jsonl",
+        "fsync journal.jsonl",
+    ]
+
+
+def test_a_joined_file_is_durable_before_the_journal_names_it_and_only_then_loose_tables_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = opened(tmp_path)
+    record(ledger, 1, 2)
+    with monkeypatch.context() as patch:
+        done = changes_of_the_disk(patch)
+        ledger.join_tables()
+    *first, one, other = done
+    assert first == [
+        "fsync requests.joining",
+        "replace requests.joining",
+        f"fsync {tmp_path.name}",
+        "write journal.jsonl",
+        "fsync journal.jsonl",
+    ]
+    assert {one, other} == {f"unlink {cell_id(seed)}-1.parquet" for seed in (1, 2)}
+
+
 @pytest.mark.slow
 def test_random_kills_of_processes_that_record_and_join_lose_nothing(tmp_path: Path) -> None:
     opened(tmp_path)
