@@ -179,7 +179,7 @@ class Cache:
     def publish_blocks(self, sequence: SequenceMemory, num_full: int) -> None:
         """Give the first `num_full` blocks their keys, as far as those are known."""
         start = sequence.num_published_blocks
-        oldest, add = self.block_index.oldest, self.block_index.add
+        oldest, duplicates = self.block_index.oldest, self.block_index.duplicates
         entries = self.attention_pool.entries
         keys = sequence.keys.attention[start:num_full]
         # An asynchronous engine schedules a step before it knows the last token of the one before.
@@ -187,10 +187,12 @@ class Cache:
         num_full = start + len(keys)
         for page, key in zip(sequence.blocks[start:num_full], keys, strict=True):
             entries[page] = key
-            if key in oldest:
-                add(key, page)
-            else:
+            if key not in oldest:
                 oldest[key] = page
+            elif key in duplicates:
+                duplicates[key].append(page)
+            else:
+                duplicates[key] = [page]
         sequence.num_published_blocks = num_full
         if self.observer is not None:
             for block, key in enumerate(keys, start + 1):

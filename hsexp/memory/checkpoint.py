@@ -121,10 +121,7 @@ class StateStore(ABC):
         checkpoint.refs -= 1
         if checkpoint.refs:
             return
-        pages = checkpoint.pages
-        self.pool.release(pages[:1], "representative")
-        if len(pages) > 1:
-            self.pool.release(pages[1:], "member")
+        self.pool.release(checkpoint.pages, "state")
 
     def num_slabs(self) -> int | None:
         """Slabs that exist; None for stores without."""

@@ -94,8 +94,9 @@ class PagePool:
                     queued.append(page)
                 refs[page] += 1
         finally:  # also those before a fault
-            self._queue.remove(queued)
-            self.num_free -= len(queued)
+            if queued:
+                self._queue.remove(queued)
+                self.num_free -= len(queued)
 
     def release(self, pages: Iterable[int], kind: PageKind) -> None:
         """Drop a reference from each page in the given order; the last one queues the page."""
@@ -110,8 +111,9 @@ class PagePool:
                 if count == 1:
                     freed.append(page)
         finally:  # also those before a fault
-            self._queue.put(freed, kind, self.entries)
-            self.num_free += len(freed)
+            if freed:
+                self._queue.put(freed, kind, self.entries)
+                self.num_free += len(freed)
 
     def count_unreferenced(self, pages: Iterable[int]) -> int:
         """How many of the pages are queued, so that holding them would use up free pages."""

@@ -12,6 +12,7 @@ import pytest
 from toy_branches import BranchEngine, ToyBranch, next_token
 from toy_memory import (
     all_free,
+    free_last,
     free_pages,
     leave_free,
     put_first,
@@ -785,7 +786,7 @@ def test_a_leaf_gives_way_to_any_other_need(organization: str) -> None:
     tokens = kept(engine, 13)
     assert all_free(engine.memory)
     for pool in engine.memory.cache.pools:
-        pool.release(pool.take(pool.num_free), "member")
+        free_last(pool, pool.take(pool.num_free))
     engine.memory.check_integrity()
     assert engine.start_from_leaf(tokens, 1) is None
 
@@ -820,7 +821,7 @@ def test_half_a_leaf_is_none(organization: str) -> None:
         engine.drop(parent, leaf=True)
         engine.step()
         put_first(pool, page)
-        pool.release(pool.take(1), "member")
+        free_last(pool, pool.take(1))
         engine.memory.check_integrity()
         assert engine.start_from_leaf(CONTEXT[:13], 1) is None
         # The same request again leaves a whole one.
@@ -879,7 +880,7 @@ def test_a_leaf_waits_for_a_block_before_it_that_is_computed_again(organization:
     engine.step()
     reuse_empty_pages_first(engine)
     put_first(pool, page)
-    pool.release(pool.take(1), "member")
+    free_last(pool, pool.take(1))
     again = engine.start(CONTEXT[:9])
     assert again is not None and engine.grow(again, 8)
     engine.check()

@@ -10,6 +10,7 @@ from toy_memory import (
     cached_boundaries,
     cached_checkpoints,
     compute,
+    free_last,
     free_pages,
     leave_cached,
     leave_free,
@@ -258,7 +259,7 @@ def test_each_pool_of_d0_says_no_on_its_own() -> None:
     refusal = memory.refusal(sequence, MISS, 20, nothing_runs=True)
     assert refusal is not None
     assert (refusal.pool, refusal.need, refusal.free) == ("recurrent", 1, 0)
-    recurrent.release(held, "member")
+    free_last(recurrent, held)
     attention.take(31)
     refusal = memory.refusal(sequence, MISS, 20, nothing_runs=True)
     assert refusal is not None
@@ -528,7 +529,7 @@ def test_entries_go_before_their_page_has_a_new_owner(organization: str) -> None
     for pool in {attention.spec.name: attention, recurrent.spec.name: recurrent}.values():
         taken = pool.take(pool.num_free)
         assert len(taken) == pool.spec.num_usable
-        pool.release(taken, "member")
+        free_last(pool, taken)
     # No page had an owner, neither the old nor the new one.
     assert set(watch.seen) == {("attention", 0), ("checkpoint", 0)}
     assert len(memory.cache.block_index) == len(memory.cache.checkpoint_index) == 0
@@ -542,7 +543,7 @@ def test_a_referenced_entry_outlives_the_reassignment_of_all_free_pages(
     holder = toy_sequence(memory, 2)
     assert admit(memory, holder, 64) == 24
     for pool in memory.cache.pools:
-        pool.release(pool.take(pool.num_free), "member")
+        free_last(pool, pool.take(pool.num_free))
     hit = memory.lookup(toy_sequence(memory, 3), 64)
     assert (hit.tokens, hit.checkpoint) == (24, holder.state)
     memory.check_integrity()

@@ -23,7 +23,15 @@ test_liveness.py and test_conservation.py of the simulator.
 """
 
 import pytest
-from toy_memory import NATIVE_ORDER, admit, leave_cached, state_of, toy_memory, toy_sequence
+from toy_memory import (
+    NATIVE_ORDER,
+    admit,
+    free_last,
+    leave_cached,
+    state_of,
+    toy_memory,
+    toy_sequence,
+)
 
 
 def test_an_allocation_never_evicts_what_its_own_request_has_hit(organization: str) -> None:
@@ -60,7 +68,7 @@ def test_a_state_is_allocated_from_a_pool_full_of_cached_attention(shared_pool: 
     for page in pages:
         pool.entries[page] = ("attention", page)
         memory.cache.block_index.add(("attention", page), page)
-    pool.release(pages, "member")
+    free_last(pool, pages)
     needed = memory.cache.states.pages_needed(1)
     state = memory.cache.states.allocate()
     assert pool.num_free == 40 - needed

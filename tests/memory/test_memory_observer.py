@@ -7,6 +7,7 @@ from typing import Any
 from toy_memory import (
     admit,
     compute,
+    free_last,
     leave_cached,
     run_steps,
     snapshot,
@@ -128,7 +129,7 @@ def test_a_loss_names_its_cause() -> None:
     admit(memory, taken_back, 64)
     assert seen(recorder)[1:] == [("adopt", 2, 0)]
     pool = memory.cache.attention_pool
-    pool.release(pool.take(1), "member")
+    free_last(pool, pool.take(1))
     assert seen(recorder) == [  # the idle slab's page was the next to go
         ("lose", "checkpoint", ("X", 8), "slab"),
         ("lose", "checkpoint", ("X", 16), "slab"),

@@ -8,6 +8,7 @@ from toy_memory import (
     admit,
     all_free,
     compute,
+    free_last,
     leave_cached,
     pages_in_order,
     reassign,
@@ -181,7 +182,7 @@ def test_a_kept_state_survives_pressure_until_its_holder_leaves(
         memory.preempt(sequence, 17)
     assert kept.refs == 0 and set(kept.pages) <= set(memory.cache.states.pool.free_pages())
     for pool, pages in zip(memory.cache.pools, pressure, strict=True):
-        pool.release(pages, "member")
+        free_last(pool, pages)
     assert all_free(memory)
     memory.check_integrity()
 
@@ -277,7 +278,7 @@ def test_a_pinned_checkpoint_survives_the_reassignment_of_all_free_pages(
     memory.preempt(compute(memory, 1, 16), 16)
     pinned = memory.pinning.pins()[1]
     for pool in memory.cache.pools:
-        pool.release(pool.take(pool.num_free), "member")
+        free_last(pool, pool.take(pool.num_free))
     assert (pinned.refs, pinned.key is None) == (1, False)
     assert list(memory.cache.checkpoint_index.oldest.values()) == [pinned]
 

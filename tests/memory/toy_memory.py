@@ -19,7 +19,7 @@ With three recurrent layers for each attention layer a checkpoint has three comp
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 from hsexp.memory import (
@@ -277,7 +277,15 @@ def reassign(pool: PagePool, *pages: int) -> None:
         put_first(pool, page)
     taken = pool.take(len(pages))
     assert taken == list(pages)
-    pool.release(taken, "member")
+    free_last(pool, taken)
+
+
+def free_last(pool: PagePool, pages: Iterable[int]) -> None:
+    """Free these pages, so that they are the last to go."""
+    freed = list(pages)
+    pool.release(freed, "attention")
+    for page in freed:
+        put_last(pool, page)
 
 
 def slab_store(memory: HybridMemory) -> SlabStateStore:

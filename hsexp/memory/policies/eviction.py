@@ -14,9 +14,9 @@ from typing import Any, Literal, Protocol
 
 from hsexp.config.base import Config
 
-PageKind = Literal["attention", "representative", "member", "slab_of_cached", "slab_of_plain"]
-"""A page of an attention block; the first page of a recurrent state, or another one; a slab that
-became idle with a state that stays in the cache, or with one that does not."""
+PageKind = Literal["attention", "state", "slab_of_cached", "slab_of_plain"]
+"""Pages of attention blocks; the pages of one recurrent state, its representative first; a slab
+that became idle with a state that stays in the cache, or with one that does not."""
 
 
 class EvictionQueue(ABC):
@@ -77,23 +77,25 @@ class ReleaseQueue(EvictionQueue):
         self.pages: OrderedDict[int, None] = OrderedDict.fromkeys(pages)
         like_state = order.idle_slab == "like_state"
         ends = {
-            "attention": (order.hashed, order.plain_attention),
-            "representative": (order.hashed, order.plain_representative),
-            "member": (order.hashed, order.plain_members),
-            "slab_of_cached": (order.hashed if like_state else order.idle_slab,) * 2,
-            "slab_of_plain": (order.plain_representative if like_state else order.idle_slab,) * 2,
+            "attention": (order.hashed, order.plain_attention, order.plain_attention),
+            "state": (order.hashed, order.plain_representative, order.plain_members),
+            "slab_of_cached": (order.hashed if like_state else order.idle_slab,) * 3,
+            "slab_of_plain": (order.plain_representative if like_state else order.idle_slab,) * 3,
         }
-        self._goes_first = {
-            kind: (hashed == "head", plain == "head") for kind, (hashed, plain) in ends.items()
+        self._joins_head = {
+            kind: (hashed == "head", plain == "head", others == "head")
+            for kind, (hashed, plain, others) in ends.items()
         }
-        """By kind: whether a page joins the head that caches something, and one that does not."""
+        """By kind: whether a page with an entry joins the head; whether one without does; and
+        whether the others without one do."""
 
     def put(self, pages: Sequence[int], kind: PageKind, entries: Sequence[Any]) -> None:
-        queue, (hashed_first, plain_first) = self.pages, self._goes_first[kind]
+        queue, (hashed, plain, others) = self.pages, self._joins_head[kind]
         for page in pages:
             queue[page] = None
-            if plain_first if entries[page] is None else hashed_first:
+            if plain if entries[page] is None else hashed:
                 queue.move_to_end(page, last=False)
+            plain = others
 
     def remove(self, pages: Sequence[int]) -> None:
         for page in pages:
