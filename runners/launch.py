@@ -321,7 +321,7 @@ def _print_head(launch: Launch, campaign: Campaign, notes: Iterable[str], consol
     """What is carried out, and what is to be known of how the command line was read."""
     console.print(f"{campaign.name}: {campaign.title} (Section {campaign.section})")
     for note in (*notes, *changed_pins(launch)):
-        console.print(f"{campaign.name}: {note}")
+        console.print(f"{campaign.name}: {note}", markup=False)
 
 
 def _engine_note(engine: Engine, why: str, launch: Launch) -> str:
