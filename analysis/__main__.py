@@ -1,5 +1,5 @@
 """python -m analysis campaign=q6 [table=B-7] [ledger=DIR] [ledgers=ROOT] [source=paper]
-                   [adoption=complete_case] [out=DIR] [seeds=FIRST-LAST]
+                   [adoption=complete_case] [out=DIR] [seeds=FIRST-LAST] [config_dir=DIR]
 
 Makes the tables of a campaign, or one table by its name in the paper, from ledgers alone: printed,
 and written as CSV, LaTeX and Markdown to <ledger>/analysis (tables over several campaigns:
@@ -9,6 +9,7 @@ and written as CSV, LaTeX and Markdown to <ledger>/analysis (tables over several
   ledgers=ROOT                     that root; ledgers/ unless told otherwise
   source=paper [table=E-5]         from the published values, beside the printed ones
   adoption=complete_case|invalid   what becomes of a run in doubt (Appendix E.14)
+  config_dir=DIR                   a folder with campaigns and options of your own
 
 python -m analysis compare=paper [ledgers=ROOT] [engine=sim] [seeds=published|all|FIRST-LAST]
                    [out=DIR]
@@ -19,8 +20,9 @@ Each published number that the campaigns answer beside ours. On more seeds than 
 python -m analysis calibrate ledger=DIR [ledger=DIR ...] [device=NAME] [out=FILE] [overwrite=true]
 python -m analysis calibrate source=paper
 
-Fits the step-time model to ledgers that were run with record_steps=true, and writes it as
-conf/device/NAME.yaml, for `python -m hsexp device=NAME`.
+Fits the step-time model to ledgers that were run with record_steps=true, and writes it to
+conf-local/device/NAME.yaml, for `python -m hsexp --config-dir conf-local device=NAME`; with
+config_dir=DIR, to DIR/device/NAME.yaml.
 
 python -m analysis beside measured=DIR simulated=DIR [out=DIR]
 
@@ -38,6 +40,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from analysis.calibration.command import calibrate
+from analysis.calibration.device_file import how_to_use
 from analysis.command import Request, parse, run
 from analysis.compare.command import compare
 from analysis.errors import NoInputsError
@@ -67,7 +70,8 @@ def main(arguments: Sequence[str]) -> None:
             tables, out, device = calibrate(arguments[1:])
             print_and_write(tables, out, console)
             if device is not None:
-                console.print(f"device written: {device}")
+                console.print(f"device written: {device}", markup=False)
+                console.print(f"to use it: {how_to_use(device)}", markup=False)
         case "beside":
             console.width = max(console.width, COMPARISON_WIDTH)
             print_and_write(*beside(arguments[1:]), console)

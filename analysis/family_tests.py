@@ -11,10 +11,8 @@ from analysis.effects import Pairs, differences, log_ratios, relative_changes
 from analysis.families import Adoption, Contrast, Family, Interaction, SignFlipConfig
 from analysis.gaps import Gap
 from analysis.holm import holm
-from analysis.runs import Runs
+from analysis.runs import THROUGHPUT, Runs
 from analysis.signflip import SignFlip, sign_flip_test
-
-METRIC = "throughput_tok_per_s"
 
 RunsOf = Callable[[Contrast], Runs]
 
@@ -120,7 +118,7 @@ class _Paired:
 
 def _pair(contrast: Contrast, runs: Runs, family: Family) -> _Paired:
     arms = [arm.at(contrast.at) for arm in (contrast.numerator, contrast.denominator)]
-    pairs = runs.pairs(arms[0], arms[1], METRIC)
+    pairs = runs.pairs(arms[0], arms[1], THROUGHPUT)
     without_run = {seed for arm in arms for seed in runs.missing_seeds(arm)}
     without_value = [
         Gap(cells=f"{contrast.id} seed {seed}", reason=why)

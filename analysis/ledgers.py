@@ -15,7 +15,7 @@ from analysis.errors import AnalysisError, NoLedgerError, NoRunsError
 from analysis.families import Adoption, Arm, Contrast, Design
 from analysis.gaps import describe
 from analysis.runs import Origin, Runs
-from hsexp.ledger import Ledger, LedgerError
+from hsexp.ledger import Ledger, LedgerError, NoTableError
 from hsexp.plan.cells import format_seeds
 from hsexp.plan.resolve import Resolved, standing
 
@@ -111,7 +111,7 @@ class Ledgers:
         """One row a stretch of steps of a run; None where the run kept none."""
         try:
             return self._campaign(campaign).ledger.step_table(cell_id)
-        except LedgerError:
+        except NoTableError:
             return None
 
     def _select(self, campaign: str, block: str, design: Design, seeds: tuple[int, ...]) -> Runs:

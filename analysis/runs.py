@@ -20,6 +20,9 @@ from hsexp.plan.cells import format_seeds
 ORIGIN = ("data_kind", "engine", "device", "time_model")
 """What produced a row; an analysis has one value of each."""
 
+THROUGHPUT = "throughput_tok_per_s"
+"""Column of a ledger: what the tests of all families, and most tables and figures, are about."""
+
 _NOT_RUN = "not run"
 
 

@@ -107,6 +107,7 @@ def compare(measured: pd.DataFrame, simulated: pd.DataFrame) -> list[Table]:
     notes = tuple(
         f"{count} {side} cells have no counterpart." for side, count in lonely.items() if count
     )
+    notes += _over_fewer_seeds(both, axes)
     rows = _differences(_means(common[0], axes), _means(common[1], axes), axes)
     return [_arms_table(rows, seeds, origin, notes), _quantities_table(rows, seeds, origin)]
 
@@ -119,6 +120,18 @@ def _read(path: Path, side: str) -> pd.DataFrame:
     if kind != side:
         raise AnalysisError(f"{side}={path}: its runs are {kind}")
     return frame
+
+
+def _over_fewer_seeds(cells: pd.DataFrame, axes: list[str]) -> tuple[str, ...]:
+    """The arms that lack some of the seeds, whose means are over those that they have."""
+    seeds = cells.groupby(axes, sort=True)["seed"].nunique().reset_index()
+    num_seeds = cells["seed"].nunique()
+    varied = _varied(seeds)
+    arms = [
+        f"{_words(row, varied)} ({row['seed']} of {num_seeds})"
+        for row in _records(seeds[seeds["seed"] < num_seeds])
+    ]
+    return (f"Means over fewer seeds: {', '.join(arms)}.",) if arms else ()
 
 
 def _means(frame: pd.DataFrame, axes: list[str]) -> pd.DataFrame:

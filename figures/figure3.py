@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin
 from analysis.published import published_value
-from analysis.runs import Origin, Runs
+from analysis.runs import THROUGHPUT, Origin, Runs
 from analysis.tables.beside import PAPER
 from analysis.tables.no_sharing_index import index_by_seed
 from figures import style
@@ -32,7 +32,7 @@ from figures.registry import derived, plot
 ORGANIZATIONS = ("s0", "s1", "s2")
 ANCHORS = {"anchor_b63": "b63", "anchor_b108": "b108"}
 """Block of Q2: the paper's name of the operating point."""
-THROUGHPUT, INPUT = "throughput_tok_per_s", "c_once_tokens"
+INPUT = "c_once_tokens"
 
 _KILO = 1000.0
 

@@ -12,9 +12,9 @@ from analysis.effects import relative_changes
 from analysis.families import Arm
 from analysis.ledgers import Ledgers
 from analysis.published import published_value
-from analysis.runs import Origin
+from analysis.runs import THROUGHPUT, Origin
 from analysis.tables.beside import PAPER
-from analysis.tables.g2 import METRIC, STEPS, Step, interaction_pp, step_pairs
+from analysis.tables.g2 import STEPS, Step, interaction_pp, step_pairs
 from figures import style
 from figures.points import Point, bars, lacks_cells, not_drawn, of_seeds, spread_sentence
 from figures.registry import derived, plot
@@ -47,7 +47,7 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
     origin = runs.origin
     organizations = dict.fromkeys(name for s in SHOWN for name in (s.numerator, s.denominator))
     arms = [Arm(organization=name, sharing=q) for name in organizations for q in ENDPOINTS]
-    absent = not_drawn("4", [(runs, arms, [METRIC])])
+    absent = not_drawn("4", [(runs, arms, [THROUGHPUT])])
     every = [
         StepEffects(
             step=step,

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin
 from analysis.published import published_value
-from analysis.runs import Runs
+from analysis.runs import THROUGHPUT, Runs
 from figures import style
 from figures.points import (
     Point,
@@ -27,7 +27,6 @@ from figures.registry import plot
 from hsexp.plan.cells import format_seeds
 
 BLOCKS = ("curve_b63", "curve_b108")
-METRIC = "throughput_tok_per_s"
 
 PRINTED: Mapping[tuple[str, str, float], tuple[str, str]] = {
     ("b63", "s2", 0.8): ("E-3", "b63/S2"),
@@ -64,7 +63,7 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
     """
     every = [ledgers.runs("q5", block) for block in BLOCKS]
     origin = common_origin(every)
-    absent = not_drawn("5", [(runs, runs.design.arms(), [METRIC]) for runs in every])
+    absent = not_drawn("5", [(runs, runs.design.arms(), [THROUGHPUT]) for runs in every])
     figure, axes = plt.subplots(
         1, len(every), figsize=(style.PAGE_IN, 3.05), sharey=True, squeeze=False
     )
@@ -105,14 +104,14 @@ def _curve(runs: Runs, organization: str) -> Curve:
         for rate in runs.design.rate_per_s
         if rate is not None
     }
-    rates = tuple(rate for rate, arm in arms.items() if has(runs, arm, [METRIC]))
+    rates = tuple(rate for rate, arm in arms.items() if has(runs, arm, [THROUGHPUT]))
     return Curve(
         organization=organization,
         rates_per_s=rates,
         span_per_s=max(arms) - min(arms),
         points=tuple(
             of_seeds(
-                runs.values(arms[rate], METRIC),
+                runs.values(arms[rate], THROUGHPUT),
                 published=_published(budget, organization, rate),
             )
             for rate in rates

@@ -14,13 +14,11 @@ from matplotlib.patches import Patch
 
 from analysis.families import AnalysisConfig, Arm
 from analysis.intervals import declared_interval
-from analysis.runs import Runs
+from analysis.runs import THROUGHPUT, Runs
 from analysis.tables.q6 import published_cell
 from figures import style
 from figures.points import has, leave_empty, not_drawn
 from figures.registry import plot
-
-METRIC = "throughput_tok_per_s"
 
 
 @plot("6", analysis="q6")
@@ -30,8 +28,8 @@ def draw(runs: Runs, config: AnalysisConfig) -> Figure:
     Raises:
         AnalysisError: an arm lacks a seed or its throughput; all such cells are named.
     """
-    absent = not_drawn("6", [(runs, config.design.arms(), [METRIC])])
-    arms = [arm for arm in config.design.arms() if has(runs, arm, [METRIC])]
+    absent = not_drawn("6", [(runs, config.design.arms(), [THROUGHPUT])])
+    arms = [arm for arm in config.design.arms() if has(runs, arm, [THROUGHPUT])]
     budgets = config.design.budget
     figure, axes = plt.subplots(
         1, len(budgets), figsize=(style.PAGE_IN, 3.0), sharey=True, squeeze=False
@@ -72,7 +70,7 @@ def _draw_curve(
     organization = str(arms[0].organization)
     color, marker = style.color(organization), style.marker(organization)
     headroom = np.array([arm.headroom for arm in arms])
-    values = [runs.values(arm, METRIC) for arm in arms]
+    values = [runs.values(arm, THROUGHPUT) for arm in arms]
     means = np.array([value.mean() for value in values])
     intervals = [declared_interval(value, config.interval) for value in values]
     axis.fill_between(

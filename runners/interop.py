@@ -2,14 +2,14 @@
 python -m runners.interop export=ATTEMPT ledger=DIR out=RESULT.json
 
 Results of `vllm bench serve --save-result --save-detailed` as attempts of a ledger, and attempts as
-such results (vLLM 0.27.1, vllm/benchmarks/serve.py). A cell of an imported result is named by what
-the benchmark was told; its axes are those settings and the KEY=VALUE pairs of --metadata, so that
-`--metadata organization=s2 seed=1` makes them axes.
+such results (vLLM 0.27.1, vllm/benchmarks/serve.py). A cell of an imported result has as axes, and
+is named by, the benchmark's settings and the KEY=VALUE pairs of --metadata, so that
+`--metadata organization=s2 seed=1` makes these two axes.
 
-What the other side does not know stays unknown. The benchmark keeps when a request was really sent,
-not when it was planned, nothing of the engine's steps, and no token ids; a ledger keeps no gap
-between single tokens. An exported attempt says more than the benchmark would (`e2els`, `statuses`,
-`data_kind`, `latencies_from`), so that it can be imported with the same numbers.
+Unknown values stay unknown. The benchmark keeps the time at which a request was sent, but not its
+planned time, the engine's steps or token ids; a ledger keeps no gaps between single tokens. An
+exported attempt has fields that the benchmark lacks (`e2els`, `statuses`, `data_kind`,
+`latencies_from`), so that it can be imported with the same numbers.
 """
 
 import hashlib
@@ -49,10 +49,10 @@ _SETTINGS = (
     "burstiness",
     "max_concurrency",
 )
-"""What the benchmark was told."""
+"""Settings of the benchmark."""
 
 _NO_SETTINGS = (*_TOTALS, "endpoint_type", "tokenizer_id", "data_kind", "latencies_from")
-"""Other plain fields that are no KEY=VALUE pairs of --metadata."""
+"""Other plain fields that are not KEY=VALUE pairs of --metadata."""
 
 _MEASURES = (
     "throughput",
@@ -66,10 +66,10 @@ _MEASURES = (
 )
 
 _DISTRIBUTIONS = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2el": "e2e"}
-"""The benchmark's name of a latency: ours."""
+"""The ledger's name of each latency, by the benchmark's."""
 
 _PLANNED = "planned arrivals"
-"""What the latencies of an exported attempt count from; the benchmark's count from sending."""
+"""Where the latencies of an exported attempt start; the benchmark's start at sending."""
 
 _STATUSES = ("finished", "refused", "unfinished")
 
@@ -78,11 +78,11 @@ def import_result(result: Mapping[str, Any], ledger: Ledger, *, device: str) -> 
     """Record a result as an attempt. Returns the attempt's id.
 
     Args:
-        device: what the server ran on; the result does not say.
+        device: the device that the server ran on, which the result does not contain.
 
     Raises:
-        ConfigError: the result has no detail, contradicts itself or was simulated; the field is
-            named.
+        ConfigError: the result has no detail, contradicts itself or was simulated; names the
+            field.
     """
     missing = [name for name in (*_PER_REQUEST, *_TOTALS) if name not in result]
     if missing:
@@ -133,13 +133,14 @@ def import_result(result: Mapping[str, Any], ledger: Ledger, *, device: str) -> 
 
 
 def to_record(result: Mapping[str, Any]) -> RunRecord:
-    """The requests of a result; what the engine did is absent.
+    """The record of a result: its requests, without the engine's steps.
 
-    The arrival of a request is the time at which it was sent, after the first one. A request
+    The arrival of a request is the time at which it was sent, counted from the first one. A request
     without a first token has not finished, whatever its error says.
 
     Raises:
-        ConfigError: a list is too short, a number is none, or the end of a request is unknown.
+        ConfigError: a list is too short, a value is not a number, or the end of a request is
+            unknown.
     """
     _check_lists(result)
     start = min(result["start_times"], default=0.0)
@@ -165,7 +166,7 @@ def to_record(result: Mapping[str, Any]) -> RunRecord:
     return RunRecord(
         requests=pd.DataFrame(rows),
         steps=pd.DataFrame(),
-        token_gaps_s=np.array(gaps if _knows_gaps(result) else [], dtype=np.float64),
+        token_gaps_s=np.array(gaps if _has_all_gaps(result) else [], dtype=np.float64),
     )
 
 
@@ -220,8 +221,8 @@ def _end_to_end_s(result: Mapping[str, Any], index: int) -> float:
     return float(result["ttfts"][index] + sum(itls or []))
 
 
-def _knows_gaps(result: Mapping[str, Any]) -> bool:
-    """Whether the gaps between all output tokens are told."""
+def _has_all_gaps(result: Mapping[str, Any]) -> bool:
+    """Whether the result has the gaps between all output tokens."""
     return all(
         itls is not None or tokens <= 1
         for itls, tokens in zip(result["itls"], result["output_lens"], strict=True)
@@ -229,10 +230,10 @@ def _knows_gaps(result: Mapping[str, Any]) -> bool:
 
 
 def _check_totals(result: Mapping[str, Any], requests: pd.DataFrame) -> None:
-    """The benchmark's own counts must be those of its lists.
+    """Check that the benchmark's counts agree with its lists.
 
     Raises:
-        ConfigError: they are not.
+        ConfigError: they do not; names the count.
     """
     for name in ("duration", "completed", "failed"):
         if not _is_number(result[name]):
@@ -243,7 +244,7 @@ def _check_totals(result: Mapping[str, Any], requests: pd.DataFrame) -> None:
             f"completed {completed} and failed {failed} must add up to the {len(requests)} requests"
         )
     finished = int((requests["status"] == "finished").sum())
-    # An answer without a token may count as completed there.
+    # The benchmark may count an answer without a token as completed.
     silent = sum(not error for error in result["errors"]) - finished
     if not finished <= completed <= finished + silent:
         allowed = str(finished) if silent == 0 else f"{finished} to {finished + silent}"
@@ -251,7 +252,7 @@ def _check_totals(result: Mapping[str, Any], requests: pd.DataFrame) -> None:
 
 
 def _metrics(result: Mapping[str, Any], record: RunRecord) -> dict[str, Metric]:
-    """Those of the record, without what the result cannot know.
+    """Metrics of the record, None where the result cannot give them.
 
     Raises:
         ConfigError: the times of a request are out of order.
@@ -264,8 +265,8 @@ def _metrics(result: Mapping[str, Any], record: RunRecord) -> dict[str, Metric]:
     unknown = "realised_rate_per_s" if _origin(result) == _PLANNED else "planned_rate_per_s"
     metrics[unknown] = None
     if metrics["num_unfinished"]:
-        metrics["o_ctr_tokens"] = None  # what a failed request had generated is not told
-    if not _knows_gaps(result):
+        metrics["o_ctr_tokens"] = None  # tokens of a failed request are unknown
+    if not _has_all_gaps(result):
         for theirs, ours in (("mean", "mean"), ("median", "p50"), ("p99", "p99")):
             value: Any = result.get(f"{theirs}_itl_ms")
             metrics[f"itl_{ours}_s"] = value / 1e3 if _is_number(value) else None
@@ -279,8 +280,8 @@ def _origin(result: Mapping[str, Any]) -> str:
 def export_attempt(ledger: Ledger, attempt_id: str) -> dict[str, Any]:
     """An attempt in the form of `vllm bench serve --save-result --save-detailed`.
 
-    Times count from the planned arrivals. `itls` is null: the ledger keeps no single gap; `e2els`
-    says when each request ended, and `statuses` how.
+    Times count from the planned arrivals. `itls` is null, because the ledger keeps no single gaps;
+    `e2els` gives when each request ended, and `statuses` how.
 
     Raises:
         LedgerError: there is no such attempt, or it failed.
@@ -338,10 +339,12 @@ def export_attempt(ledger: Ledger, attempt_id: str) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Carry out the command line.
+    """Run the command line.
 
     Raises:
-        ConfigError, LedgerError, OSError: what is refused.
+        ConfigError: the arguments or the result are refused.
+        LedgerError: the ledger or the attempt is refused.
+        OSError: a file cannot be read or written.
     """
     given = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     console = make_console()
@@ -376,7 +379,7 @@ def _date(text: str) -> str:
 
 
 def _settings(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What names the cell: settings of the benchmark and pairs of --metadata."""
+    """Settings that name the cell: those of the benchmark and the pairs of --metadata."""
     pairs = {
         name: value
         for name, value in result.items()
@@ -415,7 +418,7 @@ def _model_of(row: Mapping[str, Any]) -> str | None:
 
 
 def _burstiness(row: Mapping[str, Any]) -> float | None:
-    """Shape of the gaps' distribution, where 1 is exponential; None where the gaps are no draws."""
+    """Shape of the gaps' distribution; 1 is exponential. None where the gaps are not drawn."""
     if "burstiness" in row:
         known: float | None = _known(row["burstiness"])
         return known

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from analysis.config import campaigns as analysed_campaigns
 from analysis.config import listing
-from analysis.errors import AnalysisError
+from analysis.errors import AnalysisError, NoInputsError
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.campaigns import (
     AboutTheEngine,
@@ -23,7 +23,7 @@ from hsexp.config.campaigns import (
     CountedCampaign,
     ServingCampaign,
 )
-from hsexp.config.catalog import options, read_option
+from hsexp.config.catalog import as_override, options, read_option
 from hsexp.config.launch import Launch, parse_launch
 from hsexp.config.overrides import given_settings
 from hsexp.console import make_console
@@ -66,11 +66,14 @@ class Analysis(Config):
     seeds: tuple[int, ...] | None
     """Those that the launch narrowed the campaign to."""
 
-    def make(self, console: Console) -> None:
+    def make(self, console: Console) -> bool:
         """Make them as `python -m analysis` and `python -m figures` do.
 
-        Tables name the cells they lack. A figure needs every cell, which a narrowed launch does
-        not give it; this is told and is no error.
+        Tables and figures name the cells they lack. That no table covers the runs, or that a figure
+        lacks seeds, is told and is not an error.
+
+        Returns:
+            Whether any table covers the runs of the ledger.
 
         Raises:
             AnalysisError: the tables cannot be made.
@@ -81,10 +84,15 @@ class Analysis(Config):
         arguments = [f"campaign={self.campaign}", f"ledger={self.ledger}"]
         if self.seeds is not None:
             arguments.append(f"seeds={list(self.seeds)}")
-        analyse(arguments)
+        try:
+            analyse(arguments)
+        except NoInputsError:
+            console.print(f"{self.campaign}: no table of the campaign covers these runs")
+            return False
         with _figures_may_lack(self.campaign, console):
             draw(arguments)
         _tell_registration(Ledger.read(self.ledger), self.campaign, console)
+        return True
 
 
 @contextmanager
@@ -213,7 +221,8 @@ def _member(name: str, collection: CollectionCampaign, passed_on: list[str]) -> 
     read_option("campaign", name)  # refuses with the campaigns there are
 
     def launched(overrides: list[str]) -> Launch:
-        return parse_launch(compose("config", overrides=[f"campaign={name}", *overrides]))
+        path = as_override()
+        return parse_launch(compose("config", overrides=[f"campaign={name}", *overrides, *path]))
 
     foreign = foreign_settings(launched(passed_on), passed_on)
     own = [item for item in passed_on if not given_settings([item]).keys() & foreign.keys()]
@@ -355,13 +364,17 @@ def _carry_out(
     console.print(f"{plan.campaign}: ledger {path}")
     analyses: tuple[Analysis, ...] = ()
     is_serving = isinstance(launch.campaign, ServingCampaign)
-    if is_serving and (plan.campaign not in analysed_campaigns() or launch.scale is not None):
+    is_printed = plan.campaign not in analysed_campaigns() or launch.scale is not None
+    if is_serving and is_printed:
         print_runs(plan, ledger.frame(), console)
     if plan.campaign in analysed_campaigns() and launch.stage == "all":
         analyses = (Analysis(campaign=plan.campaign, ledger=path, seeds=_own_seeds(launch, plan)),)
     if command.analyse and analyses:
-        for analysis in analyses:
-            analysis.make(console)
+        covered = [analysis.make(console) for analysis in analyses]
+        if not any(covered):
+            if is_serving and not is_printed:
+                print_runs(plan, ledger.frame(), console)
+            _tell_registration(ledger, plan.campaign, console)
         analyses = ()
     else:
         _tell_registration(ledger, plan.campaign, console)
@@ -392,6 +405,7 @@ def _run_cells(
             ledger,
             partial(execute, logs=ledger.path / "logs") if engine == "vllm" else execute,
             workers=num_workers(engine, launch.workers, len(os.sched_getaffinity(0))),
+            needs_steps=launch.keeps_steps,
             console=console,
         )
 

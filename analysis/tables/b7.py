@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass
 import pandas as pd
 
 from analysis.families import AnalysisConfig
-from analysis.family_tests import METRIC, FamilyTest, adjusted_p, family_tests
+from analysis.family_tests import FamilyTest, adjusted_p, family_tests
 from analysis.gaps import describe
 from analysis.intervals import Interval, declared_interval
 from analysis.published import published_table, published_value
-from analysis.runs import Runs
+from analysis.runs import THROUGHPUT, Runs
 from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
@@ -152,7 +152,7 @@ def _notes(tests: list[FamilyTest], runs: Runs, config: AnalysisConfig) -> tuple
     methods = {test.sign_flip.method for test in tests if test.sign_flip}
     inferred = [test.id for test in tests if test.definition == "inferred"]
     notes = [
-        f"Change: mean over seeds of 100 (numerator / denominator − 1), in %, of {METRIC}; of "
+        f"Change: mean over seeds of 100 (numerator / denominator − 1), in %, of {THROUGHPUT}; of "
         "interactions the difference of two changes, in percentage points.",
         f"Interval: individual percentile bootstrap over seeds, {config.interval.resamples:,} "
         "resamples; none for a cell against itself. It is not the Holm decision.",

@@ -1,7 +1,7 @@
 """Table B-7 from its printed adjusted p alone: raw p on the 1/4096 grid, adjusted again.
 
 Thirteen rows, two self-comparisons with p = 1 and two cross-budget contrasts make up the family;
-one of the latter is printed nowhere and taken with the smallest adjusted p (ledgers/paper/README).
+one of the latter is printed nowhere and taken with the smallest adjusted p (analysis/paper/README).
 """
 
 from fractions import Fraction

@@ -7,7 +7,7 @@ import pandas as pd
 from analysis.effects import log_ratios
 from analysis.intervals import Interval, paired_t
 from analysis.ledgers import missing_cells
-from analysis.runs import Runs
+from analysis.runs import THROUGHPUT, Runs
 from analysis.tables.beside import (
     PAPER,
     Quantity,
@@ -24,7 +24,6 @@ from analysis.tables.table import Column, Table
 LEVEL = 0.90
 """Of the two-sided paired t interval (Section 4.5)."""
 
-_METRIC = "throughput_tok_per_s"
 _QUANTITIES = (
     Quantity(name="mean_100_ln", heading="mean 100 ln(ON/OFF)", spec="+.3f"),
     Quantity(name="ci90_low_100_ln", heading="90 % low", spec="+.3f"),
@@ -43,7 +42,7 @@ def from_runs(runs: Runs) -> Table:
     arms = [arm.model_copy(update={"trace": False}) for arm in traced] + traced
     rows = []
     for arm in traced:
-        pairs = runs.pairs(arm, arm.model_copy(update={"trace": False}), _METRIC)
+        pairs = runs.pairs(arm, arm.model_copy(update={"trace": False}), THROUGHPUT)
         complete = not pairs.undefined and pairs.num_pairs > 1
         logs = 100.0 * log_ratios(pairs) if complete else None
         rows.append(
@@ -68,7 +67,7 @@ def from_runs(runs: Runs) -> Table:
         views=(_view("here", n=True),),
         origin=runs.origin,
         notes=(*notes, *runs.notes),
-        missing=missing_cells([(runs, arms, [_METRIC])]),
+        missing=missing_cells([(runs, arms, [THROUGHPUT])]),
     )
 
 

@@ -8,7 +8,7 @@ from analysis.effects import Pairs, differences, relative_changes
 from analysis.families import Arm
 from analysis.ledgers import missing_cells
 from analysis.published import published_value
-from analysis.runs import Runs
+from analysis.runs import THROUGHPUT, Runs
 from analysis.tables.beside import (
     PAPER,
     Number,
@@ -22,8 +22,6 @@ from analysis.tables.beside import (
 )
 from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
-
-METRIC = "throughput_tok_per_s"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +91,7 @@ def from_runs(runs: Runs) -> Table:
             "the effect at q = 1 minus that at q = 0, in percentage points.",
             *runs.notes,
         ),
-        missing=missing_cells([(runs, arms, [METRIC])]),
+        missing=missing_cells([(runs, arms, [THROUGHPUT])]),
     )
 
 
@@ -123,7 +121,7 @@ def step_pairs(runs: Runs, step: Step, sharing: float | None) -> Pairs:
     numerator, denominator = (
         Arm(organization=name, sharing=sharing) for name in (step.numerator, step.denominator)
     )
-    return runs.pairs(numerator, denominator, METRIC)
+    return runs.pairs(numerator, denominator, THROUGHPUT)
 
 
 def interaction_pp(runs: Runs, step: Step) -> float | None:

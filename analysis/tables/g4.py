@@ -6,7 +6,7 @@ from analysis.effects import log_effect_percent, log_ratios
 from analysis.intervals import paired_t_percent
 from analysis.ledgers import missing_cells
 from analysis.published import published_value
-from analysis.runs import Runs
+from analysis.runs import THROUGHPUT, Runs
 from analysis.tables.beside import (
     PAPER,
     Number,
@@ -32,7 +32,6 @@ _BRACKET = tuple(
     for end in _ENDS
 )
 _KEY = Column(heading="seed", templates=("{seed}",))
-_THROUGHPUT = "throughput_tok_per_s"
 
 
 @table("G-4", block=("q8", "lifetime"))
@@ -92,7 +91,7 @@ def from_paper() -> Table:
 def _throughput_note(runs: Runs) -> tuple[str, ...]:
     """What it does to throughput (Section 5.5)."""
     base, kept = ARMS.values()
-    pairs = runs.pairs(kept, base, _THROUGHPUT)
+    pairs = runs.pairs(kept, base, THROUGHPUT)
     if pairs.undefined or pairs.num_pairs < 2:
         return ()
     logs = log_ratios(pairs)

@@ -132,4 +132,6 @@ def _positive_seeds(runs: Runs, timebase: str) -> tuple[str, ...]:
     values = q9.log_effects(q9.throughputs(runs, timebase))["Kret"].dropna()
     if values.empty:
         return ()
-    return (f"Kret is positive in {int((values > 0.0).sum())} of {len(values)} seeds.",)
+    lacking = len(runs.seeds) - len(values)
+    others = f"; {lacking} more lack a run" if lacking else ""
+    return (f"Kret is positive in {int((values > 0.0).sum())} of {len(values)} seeds{others}.",)

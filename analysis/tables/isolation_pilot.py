@@ -6,13 +6,12 @@ from analysis.effects import relative_changes
 from analysis.families import Arm
 from analysis.ledgers import missing_cells
 from analysis.published import published_value
-from analysis.runs import Runs
+from analysis.runs import THROUGHPUT, Runs
 from analysis.tables.beside import Number, Quantity, beside, columns
 from analysis.tables.c4 import printed_name
 from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
-_METRIC = "throughput_tok_per_s"
 _EFFECT = Quantity(name="headroom_effect_pct", heading="effect of f = 0.19, %", spec="+.2f")
 _PRINTED = {
     ("s2", "share"): "isolation pilot S2 f=0.19 effect, reuse allowed",
@@ -33,7 +32,7 @@ def from_runs(runs: Runs) -> Table:
             Arm(organization=organization, isolation=isolation, headroom=f) for f in (0.19, 0.0)
         )
         arms += [base, reserved]
-        pairs = runs.pairs(reserved, base, _METRIC)
+        pairs = runs.pairs(reserved, base, THROUGHPUT)
         here: dict[str, Number] = {}
         if not pairs.undefined:
             here["headroom_effect_pct"] = float(relative_changes(pairs).mean())
@@ -62,5 +61,5 @@ def from_runs(runs: Runs) -> Table:
             "(conf/campaign/isolation_pilot.yaml).",
             *runs.notes,
         ),
-        missing=missing_cells([(runs, arms, [_METRIC])]),
+        missing=missing_cells([(runs, arms, [THROUGHPUT])]),
     )

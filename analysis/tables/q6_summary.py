@@ -99,13 +99,14 @@ def _agreement(tests: pd.DataFrame) -> list[dict[str, object]]:
 
 
 def _count(quantity: str, ids: pd.Series, agrees: pd.Series) -> dict[str, object]:
+    """Unknown where there is nothing to compare."""
     differing = ", ".join(ids[~agrees])
     return {
         "quantity": quantity,
         "measure": "same as B-7",
         "value": None,
         "unit": None,
-        "agreeing": int(agrees.sum()),
+        "agreeing": None if agrees.empty else int(agrees.sum()),
         "of": len(agrees),
-        "detail": f"differ: {differing}" if differing else "none differs",
+        "detail": None if agrees.empty else f"differ: {differing}" if differing else "none differs",
     }

@@ -1,4 +1,4 @@
-"""The kinds of campaign, and what each may say."""
+"""The kinds of campaign and their settings."""
 
 from types import GenericAlias
 from typing import Annotated, Any, ClassVar, Literal
@@ -28,10 +28,10 @@ class Block(_AxesOfBlock, Config):  # type: ignore[misc]  # made from the list o
     arrivals: Name | None = None
     """Arrivals of this block; null uses the launch's."""
     separate: bool | None = None
-    """Whether this block's steps keep prefill and decode apart; null follows the launch's
+    """Whether this block's steps keep prefill and decode apart; null uses the launch's
     scheduler."""
     exact: bool | None = None
-    """Whether this block's requests continue exactly; null follows the launch's engine."""
+    """Whether this block's requests continue exactly; null uses the launch's engine."""
 
     @model_validator(mode="after")
     def _axes_are_sets(self) -> "Block":
@@ -50,16 +50,16 @@ class Block(_AxesOfBlock, Config):  # type: ignore[misc]  # made from the list o
 
 
 class RegisteredConfig(Config):
-    """What a campaign states in words before its first run, beside its seeds and its tests."""
+    """The part of a registration that is in words; seeds and tests are registered as data."""
 
     primary: str
-    """The contrast that decides."""
+    """The primary contrast."""
     exclusions: tuple[str, ...]
-    """Rules by which a run is kept out of the analysis; empty keeps every planned one."""
+    """Rules that exclude a run from the analysis; empty keeps every planned run."""
 
 
 class Campaign(Config):
-    """What every kind of campaign says, and which settings of a launch it uses."""
+    """Settings of every kind of campaign, and the settings of a launch that the kind uses."""
 
     settings: ClassVar[frozenset[str] | None] = None
     """Settings of a launch that this kind uses, as the command line spells them; any other one is
@@ -87,14 +87,16 @@ class Campaign(Config):
 
 
 class ServingCampaign(Campaign):
-    """Cells on an engine, and which question of the paper they answer."""
+    """Runs of serving workloads on an engine, simulated or real."""
 
     kind: Literal["serving"]
     blocks: Annotated[dict[Name, Block], Field(min_length=1)]
     reuses: tuple[Name, ...] = ()
-    """Campaigns whose accepted runs of equal cells are taken over by reference, never re-run."""
+    """Campaigns whose accepted runs of equal cells are reused by reference instead of rerun."""
+    record_steps: bool = False
+    """Its tables read the step tables of its runs, so every launch keeps them."""
     registered: RegisteredConfig | None = None
-    """Frozen in the ledger with the seeds and the tests; null states nothing beside those."""
+    """Frozen in the ledger with the seeds and the tests; null registers only those."""
 
 
 class MixConfig(Config):
@@ -150,7 +152,7 @@ class MixedChunkConfig(Config):
 
     prefill_tokens: PositiveInt
     published: str
-    """What the running text (ledgers/paper/text.csv) calls the time that separation saves."""
+    """What the running text (analysis/paper/text.csv) calls the time that separation saves."""
 
 
 class FixedWorkCampaign(CountedCampaign):
@@ -233,11 +235,11 @@ class ScaleConfig(Config):
 
     name: Name
     budget_factor: PositiveFloat
-    """Times the bytes of every named budget."""
+    """Factor on the bytes of every named budget."""
     workload: dict[Name, Any]
-    """Fields of every workload law that have other values at this scale."""
+    """Fields of every workload law with other values at this scale."""
     organization: dict[Name, dict[Name, Any]]
-    """Fields of an organization that have other values, by its name."""
+    """Fields of an organization with other values at this scale, by its name."""
     campaigns: dict[Name, Annotated[dict[Name, Block], Field(min_length=1)]]
     """Blocks that a campaign has at this scale, by its name."""
 

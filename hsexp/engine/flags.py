@@ -3,8 +3,8 @@
     vllm serve MODEL --scheduler-cls hsexp.engine.scheduler.HybridScheduler
                      --additional-config '{"hsexp": {"organization": "s2"}}'
 
-What follows from them is set here, in the process that makes vLLM's configuration. A value that a
-user has set and that says something else is refused by its name, never overwritten.
+All other settings follow from them and are set here, in the process that makes vLLM's
+configuration. A user's value that contradicts them is refused by name, never overwritten.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,8 @@ from hsexp.engine.settings import KEY, SCHEDULER, ServingSettings
 logger = init_logger(f"vllm.{__name__}")
 
 
-def settle(args: EngineArgs, create: Callable[[], VllmConfig]) -> VllmConfig:
-    """Make the configuration of engine arguments; of such without our flags, as vLLM does.
+def apply_flags(args: EngineArgs, create: Callable[[], VllmConfig]) -> VllmConfig:
+    """Make the configuration of engine arguments; without our flags it is vLLM's own.
 
     Args:
         create: vLLM's own `create_engine_config` of these arguments.
@@ -95,7 +95,7 @@ def _contradiction(name: str, given: Any, value: Any) -> str:
 
 
 def _require_kept(config: VllmConfig, *, asynchronous: bool) -> None:
-    """vLLM switches some of these off for some models and platforms."""
+    """Refuse what vLLM has switched off, as it does for some models and platforms."""
     kept = {
         "enable_prefix_caching": (config.cache_config.enable_prefix_caching, True),
         "mamba_cache_mode": (config.cache_config.mamba_cache_mode, "align"),
@@ -111,7 +111,7 @@ def _require_kept(config: VllmConfig, *, asynchronous: bool) -> None:
 
 
 def _is_asynchronous(scheduler_cls: Any) -> bool | None:
-    """Whether one of our schedulers is the asynchronous one; None for any other scheduler."""
+    """Whether the scheduler is our asynchronous one; None if it is not ours."""
     from hsexp.engine.scheduler import AsyncHybridScheduler, HybridScheduler
 
     if scheduler_cls is None:

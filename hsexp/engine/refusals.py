@@ -1,7 +1,7 @@
-"""Features of vLLM whose memory rules the core does not have: each stops the start by its name.
+"""Features of vLLM whose memory rules the core does not have: each is refused by name at the start.
 
-Asked where the configuration is made, before anything is loaded, and again by the scheduler, for
-engines whose configuration was made by hand.
+They are refused where the configuration is made, before anything is loaded, and again by the
+scheduler, for engines whose configuration was made by hand.
 """
 
 from typing import Any
@@ -13,20 +13,20 @@ from hsexp.config.base import ConfigError
 from hsexp.engine.settings import KEY, EngineSettings
 
 _LEFT_ALONE: dict[str, tuple[tuple[Any, ...], str]] = {
-    "watermark": ((0.0,), "admission.headroom says what stays free"),
+    "watermark": ((0.0,), "admission.headroom decides what stays free"),
     "scheduler_reserve_full_isl": ((True,), "admission always counts the full prompt"),
-    "num_gpu_blocks_override": ((None,), "the budget says how many pages there are"),
-    "prefix_match_unit": ((None,), "the organization says where a prefix can end"),
+    "num_gpu_blocks_override": ((None,), "the budget decides how many pages there are"),
+    "prefix_match_unit": ((None,), "the organization decides where a prefix can end"),
     "disable_hybrid_kv_cache_manager": (
         (None, False),
         "attention and recurrent state have tables of their own",
     ),
 }
-"""Values that our memory agrees with, and why no others."""
+"""Values that our memory accepts, and why it accepts no others."""
 
 
 def refuse_contradictions(*given: Any) -> None:
-    """Let pass what sets none of the values that the memory core decides by itself.
+    """Refuse values that the memory core decides by itself.
 
     Args:
         given: engine arguments, or the parts of a configuration that hold these values.
@@ -41,7 +41,7 @@ def refuse_contradictions(*given: Any) -> None:
 
 
 def refuse_features(vllm_config: VllmConfig) -> None:
-    """Let a configuration pass that asks for nothing the memory core lacks.
+    """Refuse features that the memory core does not have.
 
     Raises:
         ConfigError: names the features.

@@ -6,7 +6,7 @@ engine would have to compute and copy for it.
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from typing import Any, overload
+from typing import Any
 
 from hsexp.memory import (
     Copy,
@@ -34,13 +34,7 @@ class TokenKeys(Sequence[Hashable]):
     def __len__(self) -> int:
         return len(self._tokens) // self._size
 
-    @overload
-    def __getitem__(self, index: int) -> Hashable: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Hashable]: ...
-
-    def __getitem__(self, index: int | slice) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         keys, size = self._keys, self._size
         for block in range(len(keys), len(self)):
             above = keys[-1] if keys else 0

@@ -66,7 +66,8 @@ class Cache:
         self.step = 0
         """Number of the step that is being scheduled; the scheduler advances it."""
         self.supply = 0
-        """Grows whenever pages are freed or a checkpoint is published (see `StandingRefusal`)."""
+        """Grows whenever pages are freed, a checkpoint is published, or an entry goes although no
+        page is taken (see `StandingRefusal`)."""
         self._recurrent = pools.index(states.pool)
         self._is_shared = self._recurrent == 0
         """One pool holds attention blocks and states."""
@@ -96,7 +97,7 @@ class Cache:
                         tokens=tokens,
                         blocks=blocks,  # type: ignore[arg-type]  # None was excluded
                         checkpoint=checkpoint,
-                        ready=checkpoint.published_step < self.step and self.are_computed(blocks),
+                        ready=self.is_computed(checkpoint) and self.are_computed(blocks),
                         gap=gap,
                     )
                 missing = blocks.index(None)
@@ -110,6 +111,10 @@ class Cache:
     def are_computed(self, blocks: Iterable[int | None]) -> bool:
         """Whether none of these pages is published ahead of the step that is being scheduled."""
         return self._ahead_step != self.step or self._blocks_ahead.isdisjoint(blocks)
+
+    def is_computed(self, checkpoint: Checkpoint) -> bool:
+        """Whether this entry is not published ahead of the step that is being scheduled."""
+        return checkpoint.published_step < self.step
 
     def depths(self, keys: PrefixKeys, num_tokens: int) -> Depths:
         """Amax, Rmax and Jadopt of a lookup, for observers and traces."""
@@ -207,8 +212,9 @@ class Cache:
             checkpoint = sequence.state
         elif sequence.state_index == boundary:
             checkpoint = sequence.superseded
-        if checkpoint is not None and checkpoint.key is None:
-            self.publish_state(sequence, checkpoint, computed, step=self.step - 1)
+        if checkpoint is None or checkpoint.key is not None or checkpoint.awaits_copy:
+            return
+        self.publish_state(sequence, checkpoint, computed, step=self.step - 1)
 
     def publish_state(
         self, sequence: SequenceMemory, checkpoint: Checkpoint | None, end: int, *, step: int
@@ -235,21 +241,24 @@ class Cache:
         self.publish_boundary(sequence, computed)
 
     def _withdraw(self, sequence: SequenceMemory, computed: int) -> None:
-        """Take back what was published of a step that will not be computed."""
+        """Take back what the sequence published ahead of the coming step, which it leaves.
+
+        Nobody else writes that, whoever holds it: a copy only reads what was there before. What
+        earlier steps published is computed, also if `computed` does not count the last of them.
+        """
         start = computed // self.block_size
         entries = self.attention_pool.entries
         for page in sequence.blocks[start : sequence.num_published_blocks]:
             key = entries[page]
-            if key is None or self.attention_pool.refs[page] > 1:
-                continue  # a branch goes on from it, so it is computed
-            self.lose(self.attention_pool, page, key, cause="withdrawn")
+            if key is not None and not self.are_computed((page,)):
+                self.lose(self.attention_pool, page, key, cause="withdrawn")
         sequence.num_published_blocks = min(start, sequence.num_published_blocks)
         checkpoint = sequence.state
         if (
             checkpoint is not None
             and checkpoint.key is not None
             and checkpoint.tokens > computed
-            and checkpoint.refs == 1
+            and not self.is_computed(checkpoint)
         ):
             self.lose_checkpoint(checkpoint, cause="withdrawn")
 
@@ -306,6 +315,7 @@ class Cache:
     def reset(self) -> int:
         """Lose every entry that nobody references. Returns how many."""
         num_entries = len(self.block_index) + len(self.checkpoint_index)
+        self.supply += 1
         for pool in self.pools:
             for page in pool.queue:
                 entry = pool.entries[page]

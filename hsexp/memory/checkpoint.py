@@ -21,7 +21,8 @@ NO_LINE = -1
 class Checkpoint:
     """A state in `pages` (the first is its representative), and in S2 a slot of a slab."""
 
-    __slots__ = ("key", "pages", "published_step", "refs", "slab", "slot", "tokens")
+    __slots__ = ("awaits_copy", "key", "pages", "published_step", "refs", "slab", "slot",
+                 "tokens")  # fmt: skip
 
     def __init__(
         self, pages: list[int], *, slab: "Slab | None" = None, slot: int = NO_LINE
@@ -34,6 +35,8 @@ class Checkpoint:
         self.tokens = 0
         """Boundary that the state stands at, once published."""
         self.published_step = -1
+        self.awaits_copy = False
+        """A copy of the coming step writes it first."""
 
     def __repr__(self) -> str:
         return f"Checkpoint(pages={self.pages}, key={self.key}, refs={self.refs})"

@@ -283,13 +283,15 @@ class HybridMemory:
         """Last resort while nothing runs, or nothing but `sequence`: what is kept beyond execution
         must not keep the last request out.
 
-        Pins go first, then the request's own retained states, then the cache, one kind a call.
-        After all three there is room for whatever `never_fits` let pass. False: nothing was left.
+        Pins go first, then copies that the request need not make any more, then its own retained
+        states, then the cache, one kind a call. After all of them there is room for whatever
+        `never_fits` let pass. False: nothing was left.
         """
         if self.pinning.num_pins:
             self.unpin_all()
             return True
-        self.cache.supply += 1
+        if sequence is not None and self.branching.forgo_copies(sequence):
+            return True
         if sequence is not None and sequence.retained:
             for checkpoint in sequence.retained:
                 self.cache.release_state(checkpoint)
@@ -323,9 +325,11 @@ class HybridMemory:
     def _pin_rightmost(self, sequence: SequenceMemory, computed: int) -> None:
         """Ask for a pin on the deepest resident checkpoint of the request's own history."""
         cache = self.cache
-        keys, resident = sequence.keys.checkpoints, cache.checkpoint_index.oldest
+        keys, index_of = sequence.keys.checkpoints, cache.checkpoint_index
         for index in range(computed // self.checkpoint_grid, 0, -1):
-            checkpoint = resident.get(keys[index - 1])
+            # One that is published ahead is not resident yet, and may never be.
+            resident = filter(cache.is_computed, index_of.entries(keys[index - 1]))
+            checkpoint = next(resident, None)
             if checkpoint is None:
                 continue
             if self.pinning.pin(sequence.request_id, checkpoint):

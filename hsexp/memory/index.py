@@ -35,6 +35,12 @@ class CacheIndex(Generic[Entry]):
         if not duplicates:
             del self.duplicates[key]
 
+    def entries(self, key: Hashable) -> Iterator[Entry]:
+        """The entries of a key, the oldest first."""
+        if key in self.oldest:
+            yield self.oldest[key]
+            yield from self.duplicates.get(key, ())
+
     def __iter__(self) -> Iterator[tuple[Hashable, Entry]]:
         yield from self.oldest.items()
         for key, entries in self.duplicates.items():

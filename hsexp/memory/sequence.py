@@ -1,7 +1,7 @@
 """What the memory keeps for one live request: its block table, its states and its keys."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from hsexp.memory.checkpoint import NO_LINE, Checkpoint
@@ -83,7 +83,16 @@ class Hit:
     ready: bool = True
     """False while part of it is being computed by the step that is being scheduled."""
     gap: Hashable | None = field(default=None, compare=False)
-    """Key of the first block that is missing before a deeper checkpoint, if there is one."""
+    """Key of the first block that is missing before a deeper restart point, if there is one."""
+
+    def or_deeper(self, other: "Hit | None") -> "Hit":
+        """The deeper of two restart points of one prefix, with the gap of either: the first block
+        that is missing from the prefix is the same."""
+        if other is None:
+            return self
+        deeper = max(self, other, key=lambda hit: hit.tokens)
+        gap = other.gap if self.gap is None else self.gap
+        return deeper if deeper.gap == gap else replace(deeper, gap=gap)
 
 
 MISS = Hit(tokens=0)

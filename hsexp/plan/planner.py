@@ -28,7 +28,7 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
     """Every cell of a serving campaign, in the order in which they run.
 
     Args:
-        engine: "sim" or "vllm", what `engine` of the launch was resolved to.
+        engine: the engine that the launch's `engine` was resolved to.
 
     Raises:
         ConfigError: an axis value is unknown or a resolved cell is refused.
@@ -71,8 +71,8 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
 
 
 def _narrow(launch: Launch) -> tuple[dict[str, Block], list[str]]:
-    """Blocks after narrowing. A block that lacks a chosen value is left out while another block
-    has it; where none has it, the value replaces the axis in all."""
+    """Blocks after narrowing, and notes. Blocks that lack a chosen value are left out; if every
+    block lacks it, the value replaces the axis in all of them."""
     blocks, notes = dict(launch.serving.blocks), []
     for axis in (*ARM_AXES, SEEDS):
         chosen = axis.pinned(launch)
@@ -90,11 +90,14 @@ def _narrow(launch: Launch) -> tuple[dict[str, Block], list[str]]:
                 for name, block in blocks.items()
                 if set(chosen) <= set(block.values(axis))
             } or blocks
-            notes.append(f"{axis.name} narrowed to {_words(chosen)} (of {_words(declared)})")
+            notes.append(
+                f"{axis.name} narrowed to {_describe_values(chosen)} "
+                f"(of {_describe_values(declared)})"
+            )
         else:
             notes.append(
-                f"{axis.name} set to {_words(chosen)}, which the campaign does not plan "
-                f"(it has {_words(declared)})"
+                f"{axis.name} set to {_describe_values(chosen)}, which the campaign does not plan "
+                f"(it has {_describe_values(declared)})"
             )
         try:
             blocks = {
@@ -107,7 +110,7 @@ def _narrow(launch: Launch) -> tuple[dict[str, Block], list[str]]:
     return blocks, notes
 
 
-def _words(values: Any) -> str:
+def _describe_values(values: Any) -> str:
     values = list(values)
     if len(values) > 6 and all(isinstance(value, int) for value in values):
         return f"{len(values)} values from {values[0]} to {values[-1]}"
@@ -148,8 +151,8 @@ def _resolve(
     engine: Literal["sim", "vllm"],
 ) -> RunConfig:
     laws = {
-        "workload": dict(_of_block(launch.workload, "workload", block.workload)),
-        "arrivals": dict(_of_block(launch.arrivals, "arrivals", block.arrivals)),
+        "workload": dict(_law_of(block.workload, "workload", launch.workload)),
+        "arrivals": dict(_law_of(block.arrivals, "arrivals", launch.arrivals)),
         "admission": {},
     }
     chosen: dict[str, Any] = {"seed": axes["seed"]}
@@ -163,7 +166,7 @@ def _resolve(
             section, setting = axis.path
             laws[section][setting] = value
     if laws["workload"].get("kind") != "synthetic":
-        del laws["workload"]["sharing"]  # a trace has what it has
+        del laws["workload"]["sharing"]  # a trace fixes its own sharing
     chosen |= {
         "model": launch.model,
         "admission": AdmissionConfig.parse(laws["admission"], path="admission"),
@@ -186,14 +189,14 @@ def _resolve(
 
 
 def _device_of(launch: Launch, *, engine: str) -> DeviceConfig:
-    """A real engine measures: what the device's steps would take is no part of its runs."""
+    """The device of a run; without a step-time model on a real engine, which measures its steps."""
     if engine == "sim":
         return launch.device
     return launch.device.model_copy(update={"step_time": None, "source": "measured"})
 
 
 def _serving_of(launch: Launch) -> dict[str, Any]:
-    """What a run on vLLM has beyond a simulated one.
+    """Settings that only a run on vLLM has.
 
     Raises:
         ConfigError: the device is only simulated.
@@ -214,9 +217,11 @@ def _serving_of(launch: Launch) -> dict[str, Any]:
     }
 
 
-def _of_block(of_launch: dict[str, Any], group: str, name: str | None) -> dict[str, Any]:
+def _law_of(name: str | None, group: str, law_of_launch: dict[str, Any]) -> dict[str, Any]:
     """The launch's law, or the block's own one with what the command line changes in a law."""
-    return of_launch if name is None else read_option(group, name) | changes(group, of_launch)
+    if name is None:
+        return law_of_launch
+    return read_option(group, name) | changes(group, law_of_launch)
 
 
 def _scheduler_of(

@@ -1,7 +1,7 @@
-"""A campaign at another size: what `conf/scale` says, laid over what Hydra composed.
+"""A campaign at another size: an option of `conf/scale` replaces values of the composed launch.
 
-A value that the command line changed is taken as it is; only values as they stand in `conf/` are
-replaced. So `workload.num_requests=20` beside a scale means 20.
+Only values that equal those in `conf/` are replaced. A value that the command line changed stays as
+it is: `workload.num_requests=20` with a scale means 20.
 """
 
 from collections.abc import Mapping

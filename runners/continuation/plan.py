@@ -6,6 +6,7 @@ from typing import Any
 from hsexp.config.base import ConfigError, parse_union
 from hsexp.config.campaigns import ContinuationCampaign
 from hsexp.config.catalog import read_option
+from hsexp.config.device import HardwareConfig
 from hsexp.config.launch import Launch
 from hsexp.memory.geometry import ModelConfig, StateGeometry
 from hsexp.memory.organizations import OrganizationConfig
@@ -25,20 +26,11 @@ def make_plan(launch: Launch, campaign: ContinuationCampaign) -> Plan:
         ConfigError: a treatment or an organization is unknown, or a cell is refused.
     """
     _require_known(campaign.treatments)
-    if launch.model.checkpoint is not None:
-        raise ConfigError(
-            f"model.checkpoint must be null for campaign {campaign.name}, whose weights come from "
-            f"its seeds, got {launch.model.checkpoint}"
-        )
-    hardware = launch.device.hardware
-    if hardware is None:
-        raise ConfigError(
-            f"device.hardware is required to run vllm, got null for device {launch.device.name}: "
-            "it is only simulated"
-        )
+    hardware = _require_runnable(launch, campaign)
     pinned = launch.organization
     organizations = campaign.organizations if pinned is None else (pinned.name,)
-    cells, notes = [], []
+    cells: list[Cell] = []
+    notes: list[str] = []
     for seed, dtype_bytes, name, exact, depth in itertools.product(
         launch.seeds or campaign.seeds,
         campaign.dtype_bytes,
@@ -51,18 +43,12 @@ def make_plan(launch: Launch, campaign: ContinuationCampaign) -> Plan:
         grid = memory_for(config, model).layout.checkpoint_grid
         if depth < grid:
             notes.append(f"depth {depth} has no boundary for {name}, whose grid is {grid} tokens")
-        for treatment in campaign.treatments:
-            only = TREATMENTS[treatment].only
-            if depth >= grid and (not only or config.kind in only):
-                axes = {
-                    "organization": name,
-                    "dtype": DTYPES[dtype_bytes],
-                    "exact": exact,
-                    "depth_tokens": depth,
-                    "treatment": treatment,
-                    "seed": seed,
-                }
-                run = ContinuationRun(
+            continue
+        cells += (
+            _cell(
+                campaign.name,
+                name,
+                ContinuationRun(
                     model=model,
                     organization=config,
                     exact=exact,
@@ -72,8 +58,11 @@ def make_plan(launch: Launch, campaign: ContinuationCampaign) -> Plan:
                     cap=campaign.cap,
                     hardware=hardware,
                     seed=seed,
-                )
-                cells.append(_cell(campaign.name, axes, run))
+                ),
+            )
+            for treatment in campaign.treatments
+            if TREATMENTS[treatment].applies_to(config.kind)
+        )
     return Plan(
         campaign=campaign.name,
         cells=tuple(cells),
@@ -83,8 +72,36 @@ def make_plan(launch: Launch, campaign: ContinuationCampaign) -> Plan:
     )
 
 
-def _cell(campaign: str, axes: dict[str, Any], run: ContinuationRun) -> Cell:
+def _require_runnable(launch: Launch, campaign: ContinuationCampaign) -> HardwareConfig:
+    """The hardware of a launch whose engines can be run.
+
+    Raises:
+        ConfigError: the model has weights of its own, or the device is only simulated.
+    """
+    if launch.model.checkpoint is not None:
+        raise ConfigError(
+            f"model.checkpoint must be null for campaign {campaign.name}, whose weights come from "
+            f"its seeds, got {launch.model.checkpoint}"
+        )
+    hardware = launch.device.hardware
+    if hardware is None:
+        raise ConfigError(
+            f"device.hardware is required to run vllm, got null for device {launch.device.name}: "
+            "it is only simulated"
+        )
+    return hardware
+
+
+def _cell(campaign: str, organization: str, run: ContinuationRun) -> Cell:
     config = run.model_dump(mode="json")
+    axes = {
+        "organization": organization,
+        "dtype": DTYPES[run.model.dtype_bytes],
+        "exact": run.exact,
+        "depth_tokens": run.depth_tokens,
+        "treatment": run.treatment,
+        "seed": run.seed,
+    }
     paired = {axis: axes[axis] for axis in ("depth_tokens", "treatment", "seed")}
     return Cell(
         campaign=campaign,

@@ -194,6 +194,14 @@ def test_the_summary_compares_signs_and_decisions_test_by_test(attempts, q6):
     assert signs["detail"] == f"differ: {', '.join(turned)}"
 
 
+def test_the_summary_of_runs_without_a_pair_agrees_and_differs_in_nothing(attempts, q6):
+    only = attempts[(attempts["organization"] == "s2") & (attempts["headroom"] == 0.10)]
+    table = rows("q6-summary", select(only, q6), q6)
+    for quantity in ("signs of mean changes", "Holm decisions"):
+        assert table.loc[quantity, "of"] == 0
+        assert pd.isna(table.loc[quantity, "agreeing"]) and pd.isna(table.loc[quantity, "detail"])
+
+
 def test_a_mean_error_over_incomplete_cells_is_unknown():
     assert mean_absolute([1.0, -3.0]) == 2.0
     assert mean_absolute([1.0, None]) is None

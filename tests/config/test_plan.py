@@ -1,6 +1,5 @@
 """The plan of a campaign: which cells, how they pair, what narrows them, what names them."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -8,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import commands
 import pytest
 from launches import composed_data, planned, planned_blocks
 
@@ -204,8 +204,7 @@ def test_cells_have_the_same_names_in_every_process(q6: Plan) -> None:
     for hash_seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-c", program],
-            env=os.environ
-            | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(__file__).parent)},
+            env=commands.environment(Path(__file__).parent, PYTHONHASHSEED=hash_seed),
             capture_output=True,
             text=True,
             check=True,

@@ -35,6 +35,12 @@ def test_free_text_is_not_in_the_digest() -> None:
     assert described.digest == planned("campaign=q6").digest
 
 
+def test_what_a_campaign_s_tables_need_names_no_cell_and_is_in_no_contract() -> None:
+    asking = planned("campaign=submitted_work")
+    silent = planned("campaign=submitted_work", "campaign.record_steps=false")
+    assert (asking.cells, asking.digest) == (silent.cells, silent.digest)
+
+
 def test_what_the_campaign_declares_is_in_the_digest() -> None:
     whole = plan_of(q6())
     seeds, primary, exclusions, alpha, arm = (q6() for _ in range(5))

@@ -94,7 +94,7 @@ def test_without_the_flags_vllm_configures_itself(tmp_path: Path) -> None:
         ({"enable_prefix_caching": False}, "enable_prefix_caching False contradicts"),
         ({"enable_chunked_prefill": False}, "enable_chunked_prefill False contradicts"),
         ({"async_scheduling": True}, "async_scheduling True contradicts hsexp"),
-        ({"watermark": 0.1}, "watermark 0.1 contradicts hsexp: admission.headroom says"),
+        ({"watermark": 0.1}, "watermark 0.1 contradicts hsexp: admission.headroom decides"),
         ({"scheduler_reserve_full_isl": False}, "scheduler_reserve_full_isl False contradicts"),
         ({"num_gpu_blocks_override": 9}, "num_gpu_blocks_override 9 contradicts"),
         ({"prefix_match_unit": 64}, "prefix_match_unit 64 contradicts"),
@@ -356,7 +356,7 @@ def test_a_worker_refuses_pages_that_were_not_planned_for_its_settings(tmp_path:
         ),
         (
             falcon_layers(mamba=replace(MAMBA, dtypes=(torch.bfloat16, torch.float32))),
-            "layer mamba.0 has ssm_bytes 3145728, but model .* says 1572864",
+            "layer mamba.0 has ssm_bytes 3145728, but model .* has 1572864",
         ),
     ],
 )

@@ -5,10 +5,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 from test_memory_stateful import MemoryMachine, chunks, index
 from toy_memory import (
+    MISS,
     NATIVE_ORDER,
     ORGANIZATIONS,
     admit,
     cached_checkpoints,
+    compute,
     leave_cached,
     leave_free,
     reassign,
@@ -18,7 +20,7 @@ from toy_memory import (
 )
 from toy_model import ToyRequest
 
-from hsexp.memory import HybridMemory, SequenceMemory
+from hsexp.memory import Hit, HybridMemory, SequenceMemory, exact_prefix
 from hsexp.memory.standing import StandingRefusal
 
 
@@ -138,6 +140,75 @@ def test_a_refusal_ends_when_the_block_comes_that_a_deeper_checkpoint_waits_for(
     assert not refusal.stands(new)
     assert memory.lookup(new, 40).tokens == 32
     assert not is_refused(memory, new, 40)
+
+
+@pytest.mark.parametrize("organization", ORGANIZATIONS)
+def test_a_refusal_ends_when_the_block_comes_that_a_leaf_waits_for(organization: str) -> None:
+    memory, tokens = toy_memory(organization, 80, grid=16, max_leaves=1), list(range(40))
+
+    def find(sequence: SequenceMemory) -> Hit:
+        leaves = memory.branching.leaves
+        leaf = leaves.find_deepest(sequence, tokens, num_tokens=39)
+        return memory.lookup(sequence, 40).or_deeper(leaf)
+
+    def refuses(sequence: SequenceMemory, hit: Hit) -> bool:
+        return memory.refusal(sequence, hit, 40, nothing_runs=False) is not None
+
+    old = compute(memory, "old", 13)
+    other = compute(memory, "other", 7)
+    key = exact_prefix(old.keys, memory.block_size, tokens, num_tokens=13)
+    memory.release(old, 13, leaf=key)
+    # D0's other request holds the first three blocks of the eight tokens, and not the fourth.
+    lost = 8 // memory.block_size - 1
+    reassign(
+        memory.cache.attention_pool, memory.cache.block_index.oldest[other.keys.attention[lost]]
+    )
+    new = toy_sequence(memory, "new", 40)
+    hit = find(new)
+    assert (hit.tokens, hit.gap) == (0, new.keys.attention[lost])
+    attention, *recurrent = memory.admission_need(hit, 40)
+    leave_free(memory, attention - 1, sum(recurrent))
+    refusal = StandingRefusal(memory.cache, new, hit, 40, losses_matter=True)
+    assert refuses(new, hit) and refusal.stands(new)
+
+    run_steps(memory, other, 8, start=7)
+
+    assert find(new).tokens == 13
+    assert not refusal.stands(new)
+
+
+def test_a_refusal_ends_when_a_reset_frees_slots_of_a_slab_in_use() -> None:
+    memory = toy_memory("s2", 40)
+    for name in ("a", "b", "c"):
+        compute(memory, name, 7, content=name)
+    leave_cached(memory, "d", 8, content="d")  # the last of the slab's four slots
+    new = toy_sequence(memory, "new", 8, content="new")
+    leave_free(memory, 4, 0)  # a block and three members: what is missing is a page for a slab
+    hit = memory.lookup(new, 8)
+    assert memory.refusal(new, hit, 8, nothing_runs=False) is not None
+    refusal = StandingRefusal(memory.cache, new, hit, 8, losses_matter=False)
+
+    memory.cache.reset()
+
+    assert memory.refusal(new, hit, 8, nothing_runs=False) is None
+    assert not refusal.stands(new)
+
+
+def test_a_refusal_ends_when_a_branch_takes_a_leaf_over(organization: str) -> None:
+    """It owed a copy of the leaf, which every admission counts, until there was no room for it."""
+    memory = toy_memory(organization, 40, max_leaves=1)
+    parent = compute(memory, "parent", 5)
+    assert memory.branching.keep_leaf(parent, 5, "leaf")
+    new = toy_sequence(memory, "new", 8, content="Y")
+    leave_free(memory, 0, 0)
+    assert memory.refusal(new, MISS, 8, nothing_runs=False) is not None
+    refusal = StandingRefusal(memory.cache, new, MISS, 8, losses_matter=False)
+    owed = memory.branching.owed()
+
+    assert memory.extend(parent, 5, 6)
+
+    assert memory.branching.owed() < owed
+    assert not refusal.stands(new)
 
 
 def test_a_refusal_stands_for_the_request_that_was_refused() -> None:

@@ -500,6 +500,8 @@ class BranchEngine:
         tail, state = self.rule.due(branch.name, branch.computed + 1)
         if not self._have_room(int(tail), int(state)):
             return []
+        if self.memory.branching.copies.is_awaited_by(branch.sequence):
+            return []
         copies = self.memory.branching.begin_copy(branch.sequence)
         assert copies == self._copies.take()
         kinds = [copy.kind for copy in copies]

@@ -8,8 +8,9 @@ import pytest
 from hydra import compose, initialize_config_dir
 from small_launches import carried_out
 
+from analysis.__main__ import main as analyse
 from hsexp.config.campaigns import ContinuationCampaign
-from hsexp.config.catalog import CONF
+from hsexp.config.catalog import CONF, read_option
 from hsexp.config.launch import Launch, parse_launch
 from hsexp.ledger import Ledger
 from hsexp.plan.cells import Plan
@@ -73,3 +74,29 @@ def test_the_command_of_its_page_has_nothing_to_run(
     result, printed = carried_out(*command_of_readme(campaign), "stage=run", ledger)
     assert result.exit_code == 0
     assert ", 0 to run" in printed
+
+
+def test_the_page_that_docs_link_to_comes_back_from_its_ledger(tmp_path: Path) -> None:
+    """The other pages and figures are not in git, since their ledgers give them back as well."""
+    analyse(["campaign=continuation", f"ledgers={MEASURED}", f"out={tmp_path}"])
+    kept = MEASURED / "continuation" / "vllm" / "analysis" / "continuation.md"
+    assert (tmp_path / "continuation.md").read_bytes() == kept.read_bytes()
+
+
+@pytest.mark.parametrize("campaign", SERVING)
+def test_the_device_that_was_fitted_names_the_journal_that_is_here(campaign: str) -> None:
+    """Joining a ledger's tables adds a line to its journal and leaves its digest as it is."""
+    digest = Ledger.read(MEASURED / campaign / "vllm").digest[:16]
+    device = read_option("device", f"cpu_falcon_h1_mini_{campaign}")
+    assert f"(journal SHA-256 {digest})" in device["source"]
+
+
+@pytest.mark.parametrize("campaign", [*SERVING, "continuation"])
+def test_every_committed_table_is_what_was_recorded(campaign: str) -> None:
+    ledger = Ledger.read(MEASURED / campaign / "vllm")
+    frame = ledger.frame()
+    for row in frame.itertuples():
+        if campaign in SERVING:
+            assert len(ledger.request_table(row.cell_id)) == row.num_requests
+            assert ledger.step_table(row.cell_id)["num_steps"].sum() == row.num_steps
+    assert ledger.requests()["cell_id"].nunique() == len(frame)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hsexp.metrics import summarize
-from hsexp.records import RunRecord
 from toy_campaign import CONTRACT as TOY
 from toy_campaign import execute, toy_cell
 
 from hsexp.config.base import ConfigError
 from hsexp.ledger import Attempt, EngineFacts, Ledger, LedgerError, Provenance, encode_table
+from hsexp.measure.metrics import summarize
+from hsexp.measure.records import RunRecord
 from hsexp.plan.cells import Cell, content_key
 from runners.interop import CONTRACT, export_attempt, import_result, main
 from runners.trial import Outcome, try_cell

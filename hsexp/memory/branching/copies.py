@@ -31,14 +31,24 @@ class _Pending:
 
     def map_target(self) -> int | Checkpoint:
         """Let the sequence name the target. Returns what it named before."""
-        sequence, target = self.sequence, self.target
-        assert sequence is not None
-        if isinstance(target, Checkpoint):
-            state, sequence.state = sequence.state, target
-            assert state is not None
-            return state
-        page, sequence.blocks[self.block] = sequence.blocks[self.block], target
-        return page
+        assert self.sequence is not None
+        before = self.named_by(self.sequence)
+        assert before is not None
+        self.map(self.sequence, self.target)
+        return before
+
+    def named_by(self, sequence: SequenceMemory) -> int | Checkpoint | None:
+        """What a sequence names in the place of the copy."""
+        if isinstance(self.target, Checkpoint):
+            return sequence.state
+        return sequence.blocks[self.block] if self.block < len(sequence.blocks) else None
+
+    def map(self, sequence: SequenceMemory, held: int | Checkpoint) -> None:
+        """Let a sequence name the source or the target there."""
+        if isinstance(held, Checkpoint):
+            sequence.state = held
+        else:
+            sequence.blocks[self.block] = held
 
 
 class Copies:
@@ -67,6 +77,8 @@ class Copies:
     def _list(self, pending: _Pending) -> None:
         pending.map_target()
         self._listed.append(pending)
+        if isinstance(pending.target, Checkpoint):
+            pending.target.awaits_copy = True
 
     def take(self) -> list[Copy]:
         """The copies of the step that was scheduled, in the order in which they must be done.
@@ -76,9 +88,27 @@ class Copies:
         """
         listed, self._listed[:] = list(self._listed), ()
         for pending in listed:
+            if isinstance(pending.target, Checkpoint):
+                pending.target.awaits_copy = False
             self._drop(pending.source)
             self.num_done[pending.copy.kind] += 1
         return [pending.copy for pending in listed]
+
+    def forgo(self, sequence: SequenceMemory) -> list[int | Checkpoint]:
+        """Where only a listed copy holds its source, and only the sequence its target, let the
+        sequence name the source again and drop the copy. Returns these sources."""
+        sources = []
+        for pending in reversed(self._listed[:]):  # a source may be the target of an earlier one
+            source, target = pending.source, pending.target
+            if (
+                pending.named_by(sequence) == target
+                and self._num_references(source) == self._num_references(target) == 1
+            ):
+                self._listed.remove(pending)
+                pending.map(sequence, source)  # with the copy's reference
+                self._drop(target)
+                sources.append(source)
+        return sources
 
     # -- beside the steps ----------------------------------------------------------------------
 

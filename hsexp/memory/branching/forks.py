@@ -217,10 +217,13 @@ class Branching:
         sequence cannot be extended and nobody else may write them. Empty: it owns all already.
 
         Raises:
-            MemoryFault: there is not enough room (nothing has moved), or its copy is in flight.
+            MemoryFault: there is not enough room (nothing has moved), its copy is in flight, or
+                a copy of the coming step writes its source first.
         """
         if self.copies.is_copying(sequence):
             raise MemoryFault(f"the copy of request {sequence.request_id} is in flight already")
+        if self.copies.is_awaited_by(sequence):
+            raise MemoryFault(f"request {sequence.request_id} copies what is not copied to it yet")
         sharer = self.sharers.get(sequence.request_id)
         if sharer is None:
             return []
@@ -243,6 +246,14 @@ class Branching:
             MemoryFault: the copy is not in flight.
         """
         self.copies.complete(copy)
+
+    def forgo_copies(self, sequence: SequenceMemory) -> bool:
+        """Let a sequence go on with what it was to copy in the coming step, in which it has no part
+        yet, where nobody else holds that any more. Returns whether anything became free."""
+        sources = self.copies.forgo(sequence)
+        for source in sources:
+            self.leaves.forget_of(self._key_of(source))
+        return bool(sources)
 
     def on_released(self, sequence: SequenceMemory) -> None:
         """A sequence has left."""

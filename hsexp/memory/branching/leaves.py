@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from hsexp.memory.cache import Cache
-from hsexp.memory.sequence import Hit, PrefixKeys, SequenceMemory
+from hsexp.memory.sequence import MISS, Hit, PrefixKeys, SequenceMemory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,21 +85,31 @@ class Leaves:
 
     def find(self, sequence: SequenceMemory, key: Hashable) -> Hit | None:
         """The leaf of this key, without touching it; None if any part is gone."""
-        cache, leaf = self.cache, LeafKey(key=key)
+        hit = self._look_at(sequence, LeafKey(key=key))
+        return hit if hit.tokens else None
+
+    def _look_at(self, sequence: SequenceMemory, leaf: LeafKey) -> Hit:
+        """The leaf, or a miss with its gap. A lost tail is not one: it comes with a new leaf."""
+        cache = self.cache
         state = cache.checkpoint_index.oldest.get(leaf)
         if state is None:
-            return None
+            return MISS
+        oldest = cache.block_index.oldest
         block, offset = divmod(state.tokens, cache.block_size)
-        keys = [*sequence.keys.attention[:block], *([leaf] if offset else [])]
-        blocks = [cache.block_index.oldest.get(each) for each in keys]
-        pages = [page for page in blocks if page is not None]
-        if len(pages) < len(blocks):
-            return None
+        pages = []
+        for key in sequence.keys.attention[:block]:
+            if key not in oldest:
+                return Hit(tokens=0, gap=key)
+            pages.append(oldest[key])
+        if offset:
+            if leaf not in oldest:
+                return MISS
+            pages.append(oldest[leaf])
         return Hit(
             tokens=state.tokens,
             blocks=pages,
             checkpoint=state,
-            ready=state.published_step < cache.step and cache.are_computed(pages),
+            ready=cache.is_computed(state) and cache.are_computed(pages),
         )
 
     def find_deepest(
@@ -110,21 +120,22 @@ class Leaves:
         num_tokens: int,
         salt: Hashable = None,
     ) -> Hit | None:
-        """The deepest leaf within the first `num_tokens` tokens; None without any.
+        """The deepest leaf within the first `num_tokens` tokens, or else a miss; None where there
+        is nothing to wait for. The gap is that of a deeper one.
 
         Args:
             tokens: of the sequence; its attention keys reach over the full blocks of `num_tokens`.
             salt: as in `exact_prefix`.
         """
-        found, size = None, self.cache.block_size
+        found, size = MISS, self.cache.block_size
         for leaf in self._kept:
             state = self.cache.checkpoint_index.oldest.get(leaf)
-            if state is None or not (found.tokens if found else 0) < state.tokens <= num_tokens:
+            if state is None or not found.tokens < state.tokens <= num_tokens:
                 continue
             key = exact_prefix(sequence.keys, size, tokens, num_tokens=state.tokens, salt=salt)
             if leaf.key == key:
-                found = self.find(sequence, key) or found
-        return found
+                found = found.or_deeper(self._look_at(sequence, leaf))
+        return found if found.tokens or found.gap is not None else None
 
     def forget_of(self, entry: Hashable) -> None:
         """Forget the leaf whose state or tail has this key, if it is one's."""
@@ -134,6 +145,7 @@ class Leaves:
     def _forget(self, leaf: LeafKey) -> None:
         """Take the leaf's key away; who holds its page or state keeps them."""
         cache = self.cache
+        cache.supply += 1
         self._kept.pop(leaf, None)
         state = cache.checkpoint_index.oldest.get(leaf)
         if state is not None:

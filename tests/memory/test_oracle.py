@@ -1,0 +1,340 @@
+"""Nothing is found that nobody computed: scenarios, and a referee that plays millions of actions.
+
+The slow part plays 10 million actions on tiny memories:
+
+    python -m pytest -m slow tests/memory/test_oracle.py
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from oracle import POLICIES, Referee, Wrong, episodes
+from toy_memory import (
+    MISS,
+    admit,
+    compute,
+    leave_free,
+    run_steps,
+    state_of,
+    toy_memory,
+    toy_sequence,
+)
+
+from hsexp.memory import Hit, HybridMemory, MemoryFault, SequenceMemory
+from hsexp.memory.checkpoint import Checkpoint
+
+# -- scenarios -----------------------------------------------------------------------------------
+
+
+def test_a_block_whose_writer_leaves_is_lost_though_a_listed_copy_reads_it(
+    organization: str,
+) -> None:
+    """The parent writes first and copies; the child is the last holder, writes in place, fills a
+    block and its state, and is preempted in that step."""
+    memory = toy_memory(organization, 60)
+    parent = compute(memory, "parent", 7)
+    child = toy_sequence(memory, "child", 7, shared=7)
+    memory.fork(parent, child, 7)
+    assert memory.extend(parent, 7, 8)
+    assert memory.extend(child, 7, 8)
+    assert parent.blocks[-1] != child.blocks[-1]
+
+    memory.preempt(child, 7)
+    memory.take_copies()
+    memory.cache.step += 1
+
+    assert memory.lookup(child, 9) == MISS
+    assert child.keys.attention[8 // memory.block_size - 1] not in memory.cache.block_index.oldest
+    assert child.keys.checkpoints[0] not in memory.cache.checkpoint_index.oldest
+    memory.check_integrity()
+
+
+def test_a_block_whose_writer_leaves_is_lost_though_a_child_copies_what_was_there(
+    organization: str,
+) -> None:
+    memory = toy_memory(organization, 60)
+    parent = compute(memory, "parent", 7)
+    child = toy_sequence(memory, "child", 7, shared=7)
+    assert memory.fork_by_copying(parent, child, 7)
+    assert memory.extend(parent, 7, 8)
+
+    memory.preempt(parent, 7)
+    memory.take_copies()
+    memory.cache.step += 1
+
+    assert memory.lookup(parent, 9) == MISS
+    assert parent.keys.attention[8 // memory.block_size - 1] not in memory.cache.block_index.oldest
+    assert parent.keys.checkpoints[0] not in memory.cache.checkpoint_index.oldest
+    memory.check_integrity()
+
+
+def test_a_boundary_that_is_copied_is_not_found_when_the_copy_is_dropped(
+    organization: str,
+) -> None:
+    """Fork by copying on a grid boundary, and go on past it: the copy is not done before the step,
+    and not at all once the child is gone."""
+    memory = toy_memory(organization, 60)
+    parent = compute(memory, "parent", 8)
+    child = toy_sequence(memory, "child", 8)
+    assert memory.fork_by_copying(parent, child, 8)
+    copied = state_of(child)
+    assert memory.extend(child, 8, 9)
+
+    memory.preempt(child, 8)
+
+    assert memory.take_copies() == []
+    assert copied.key is None
+    assert [state for _, state in memory.cache.checkpoint_index] == [state_of(parent)]
+    memory.check_integrity()
+
+
+def test_a_boundary_that_was_copied_is_found(organization: str) -> None:
+    memory = toy_memory(organization, 60)
+    parent = compute(memory, "parent", 8)
+    child = toy_sequence(memory, "child", 8)
+    assert memory.fork_by_copying(parent, child, 8)
+    copied = state_of(child)
+    assert memory.take_copies()
+    memory.cache.step += 1
+
+    assert memory.extend(child, 8, 9)
+
+    assert copied.key == child.keys.checkpoints[0]
+    assert memory.cache.is_computed(copied)
+
+
+def test_a_state_that_its_step_does_not_compute_is_lost_though_another_one_wants_it_pinned(
+    organization: str,
+) -> None:
+    """The younger request's own checkpoint is gone when the older one publishes it again, ahead of
+    the step that computes it. Both are preempted in that step, the younger one first."""
+    memory = toy_memory(organization, 60, pinning=1)
+    younger = compute(memory, "younger", 9)
+    run_steps(memory, younger, 10, start=9)  # now its state at 8 is cached, and nobody holds it
+    memory.cache.reset()
+    older = toy_sequence(memory, "older", 9)
+    assert admit(memory, older, 9) == 0
+    assert memory.extend(older, 0, 8)
+
+    memory.preempt(younger, 10)
+    memory.preempt(older, 0)
+    memory.cache.step += 1
+
+    assert memory.lookup(older, 9) == MISS
+    assert memory.pinning.num_pins == 0
+    memory.check_integrity()
+
+
+def test_a_pin_prefers_what_its_request_computed_to_what_another_one_will_compute(
+    organization: str,
+) -> None:
+    """The key of the younger request's state comes late, behind that of the older one's."""
+    memory = toy_memory(organization, 60, pinning=1)
+    younger, older = (toy_sequence(memory, name, 9) for name in ("younger", "older"))
+    keys = younger.keys.checkpoints
+    assert isinstance(keys, list)
+    late, keys[:] = keys[:], []
+    memory.admit(younger, MISS)
+    run_steps(memory, younger, 8)
+    computed = state_of(younger)
+    assert admit(memory, older, 9) == 0
+    assert memory.extend(older, 0, 8)
+
+    keys += late
+    memory.preempt(younger, 8)
+
+    assert memory.pinning.pins() == {"younger": computed}
+
+
+# -- copies that nobody needs any more -----------------------------------------------------------
+
+
+def fill_and_leave_alone(
+    memory: HybridMemory, leaving: Sequence[SequenceMemory], staying: SequenceMemory, end: int
+) -> None:
+    """There is no page for the step of one request that is left, until it gives way."""
+    leave_free(memory, 0, 0)
+    for sequence in leaving:
+        memory.preempt(sequence, end)
+    assert not memory.extend(staying, end, 9)
+
+
+def test_a_request_alone_has_room_though_its_copies_are_not_done(organization: str) -> None:
+    """The parent is preempted in the step in which it was forked by copying. Nobody else holds its
+    block and its state, so the child can go on with them instead of with copies."""
+    memory = toy_memory(organization, 60)
+    parent = compute(memory, "parent", 8)
+    child = toy_sequence(memory, "child", 8)
+    assert memory.fork_by_copying(parent, child, 8)
+    blocks, state = parent.blocks, state_of(parent)
+    fill_and_leave_alone(memory, [parent], child, 8)
+
+    while not memory.extend(child, 8, 9):
+        assert memory.give_way(child)
+
+    assert child.blocks[:-1] == blocks
+    assert child.superseded is state
+    assert memory.take_copies() == []
+
+
+def test_a_copy_of_a_copy_that_nobody_needs_leads_back_to_what_was_copied_first(
+    organization: str,
+) -> None:
+    memory = toy_memory(organization, 60)
+    parent = compute(memory, "parent", 7)
+    child, grandchild = (toy_sequence(memory, name, 7) for name in ("child", "grandchild"))
+    assert memory.fork_by_copying(parent, child, 7)
+    memory.fork(child, grandchild, 7)
+    assert memory.branching.make_private(grandchild)
+    blocks, state = parent.blocks, state_of(parent)
+    fill_and_leave_alone(memory, [parent, child], grandchild, 7)
+
+    assert memory.give_way(grandchild)
+
+    assert (grandchild.blocks, grandchild.state) == (blocks, state)
+    assert memory.take_copies() == []
+
+
+def test_what_a_request_goes_on_with_instead_of_a_copy_is_a_leaf_no_more(
+    organization: str,
+) -> None:
+    memory = toy_memory(organization, 60, max_leaves=1)
+    parent = compute(memory, "parent", 7)
+    child = toy_sequence(memory, "child", 7)
+    assert memory.branching.keep_leaf(parent, 7, "leaf")
+    assert memory.fork_by_copying(parent, child, 7)
+    fill_and_leave_alone(memory, [parent], child, 7)
+    assert memory.branching.leaves.find(child, "leaf") is not None
+
+    assert memory.give_way(child)
+
+    assert memory.branching.leaves.find(child, "leaf") is None
+    memory.branching.check_integrity()
+    assert memory.extend(child, 7, 9)
+
+
+def test_a_request_alone_still_copies_what_a_copy_in_flight_reads(organization: str) -> None:
+    """Its page would be written before that copy is complete."""
+    memory = toy_memory(organization, 60)
+    parent = compute(memory, "parent", 7)
+    sibling, child = (toy_sequence(memory, name, 7) for name in ("sibling", "child"))
+    memory.fork(parent, sibling, 7)
+    assert memory.branching.begin_copy(parent)
+    assert memory.fork_by_copying(parent, child, 7)
+    tail, state = child.blocks[-1], child.state
+    fill_and_leave_alone(memory, [parent, sibling], child, 7)
+
+    while memory.give_way(child):
+        pass
+
+    assert (child.blocks[-1], child.state) == (tail, state)
+    assert [copy.target[0] for copy in memory.take_copies()][-2:] == [
+        tail,
+        state_of(child).pages[0],
+    ]
+
+
+def test_what_a_sibling_shares_stays_a_copy(organization: str) -> None:
+    memory = toy_memory(organization, 60)
+    parent = compute(memory, "parent", 7)
+    child, sibling = (toy_sequence(memory, name, 7) for name in ("child", "sibling"))
+    assert memory.fork_by_copying(parent, child, 7)
+    memory.fork(child, sibling, 7)
+    memory.preempt(parent, 7)
+
+    assert not memory.branching.forgo_copies(child)
+    assert memory.take_copies()
+
+
+def test_a_copy_is_not_begun_from_what_is_not_copied_yet(organization: str) -> None:
+    """It would be under way before the step's own copies, of which one writes its source."""
+    memory = toy_memory(organization, 60)
+    parent = compute(memory, "parent", 7)
+    child, grandchild = (toy_sequence(memory, name, 7) for name in ("child", "grandchild"))
+    assert memory.fork_by_copying(parent, child, 7)
+    memory.fork(child, grandchild, 7)
+
+    with pytest.raises(MemoryFault, match="is not copied to it yet"):
+        memory.branching.begin_copy(grandchild)
+
+    memory.take_copies()
+    assert memory.branching.begin_copy(grandchild)
+
+
+# -- the referee ---------------------------------------------------------------------------------
+
+
+def play(organization: str, policy: str, *, seed: int, num_actions: int) -> int:
+    """Actions of a referee that found nothing wrong."""
+    return sum(
+        referee.num_actions
+        for referee in episodes(organization, policy, seed=seed, num_actions=num_actions)
+    )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_nothing_wrong_is_ever_found(organization: str, policy: str) -> None:
+    assert play(organization, policy, seed=0, num_actions=10_000) >= 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_nothing_wrong_is_found_in_ten_million_actions(organization: str, policy: str) -> None:
+    """This is a sixteenth of them."""
+    assert play(organization, policy, seed=1, num_actions=625_000) >= 625_000
+
+
+def drop_copies(referee: Referee) -> None:
+    """The copies of a step are not carried out."""
+    take = referee.calls.take_copies
+    referee.calls.take_copies = lambda: take()[:0]
+
+
+def reverse_copies(referee: Referee) -> None:
+    """A copy comes before the one that writes its source."""
+    take = referee.calls.take_copies
+    referee.calls.take_copies = lambda: take()[::-1]
+
+
+def call_everything_ready(referee: Referee) -> None:
+    """What the coming step publishes is adopted at once."""
+    lookup = referee.memory.lookup
+
+    def lookup_early(sequence: SequenceMemory, num_tokens: int) -> Hit:
+        return replace(lookup(sequence, num_tokens), ready=True)
+
+    referee.memory.lookup = lookup_early  # type: ignore[method-assign]
+
+
+def keep_the_step(referee: Referee) -> None:
+    """A preempted request counts the step as computed, which it has no part in any more."""
+    preempt = referee.memory.preempt
+
+    def keep(sequence: SequenceMemory, computed: int) -> None:
+        ends = [each.end for each in referee.running if each.sequence is sequence]
+        preempt(sequence, max(computed, *ends))
+
+    referee.memory.preempt = keep  # type: ignore[method-assign]
+
+
+def forget_a_member(referee: Referee) -> None:
+    """The last page of a state is left as it was."""
+    write = referee.places.write_state
+
+    def write_some(state: Checkpoint, word: int) -> None:
+        pages = state.pages
+        state.pages = pages[:-1]
+        write(state, word)
+        state.pages = pages
+
+    referee.places.write_state = write_some  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    "fault", [drop_copies, reverse_copies, call_everything_ready, keep_the_step, forget_a_member]
+)
+def test_a_referee_notices(organization: str, fault: Callable[[Referee], None]) -> None:
+    with pytest.raises(Wrong):
+        for _ in episodes(organization, "none", seed=0, num_actions=100_000, prepare=fault):
+            pass
