@@ -13,7 +13,6 @@ from vllm.v1.metrics.stats import SchedulerStats
 
 from hsexp.engine.manager import HybridCacheManager
 from hsexp.memory import MemoryCounters
-from hsexp.memory.pool import PagePool
 from hsexp.memory.sums import StepSums, stranded_bytes
 
 CENSUS_S = 1.0
@@ -106,7 +105,7 @@ class MemoryMonitor:
         cache = memory.cache
         if is_idle or now - self._census_at >= CENSUS_S:
             self._census_at = now
-            self._cached = [_count_cached(pool) for pool in cache.pools]
+            self._cached = [pool.num_cached for pool in cache.pools]
         used_slots, num_slots = cache.states.slots()
         slabs = cache.states.num_slabs()
         return MemoryState(
@@ -135,8 +134,3 @@ class MemoryMonitor:
         increments = {name: total - self._last.get(name, 0) for name, total in totals.items()}
         self._last = totals
         return increments
-
-
-def _count_cached(pool: PagePool) -> int:
-    entries = list(map(pool.entries.__getitem__, pool.queue))
-    return len(entries) - entries.count(None)
