@@ -124,12 +124,6 @@ SKIPPED = {
     ),
 }
 
-XFAIL = {
-    "python -m hsexp campaign=q6 budget=bytes budget.bytes=200000000": (
-        "a ledger that no table covers ends with an error"
-    ),
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Workplace:
@@ -176,15 +170,7 @@ def test_every_command_of_the_readme_is_tried_or_says_why_not() -> None:
 
 @pytest.mark.usefixtures("loggers")
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules after import:RuntimeWarning")
-@pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param(command, marks=pytest.mark.xfail(reason=XFAIL[command], strict=True))
-        if command in XFAIL
-        else command
-        for command in TYPED
-    ],
-)
+@pytest.mark.parametrize("command", TYPED)
 def test_a_command_of_the_readme_does_what_it_says(
     command: str,
     workplace: Workplace,
