@@ -74,7 +74,8 @@ TYPED = {
     "python -m hsexp --config-dir DIR campaign=NAME": Typed(
         instead=(("DIR", "my"), ("NAME", "mine")), more=ONE_RUN, shows="3 run in"
     ),
-    "python -m hsexp campaign=capacity": Typed(shows="Table B-2"),
+    "python -m hsexp campaign=capacity": Typed(shows="B-2"),
+    "python -m hsexp campaign=capacity model=granite_4_h": Typed(shows="Granite"),
     "python -m hsexp campaign=trace workload.path=requests.csv": Typed(
         more="stage=run", shows="0 failed"
     ),
@@ -152,10 +153,13 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
     ):
         done = commands.run(*shlex.split(command)[3:], cwd=folder)
         assert done.returncode == 0, done.stderr
-    attempt = Ledger.read(folder / "DIR").attempts()["attempt_id"].iloc[0]
-    export = (f"export={attempt}", "ledger=DIR", "out=RESULT.json")
+    measured, simulated = (
+        Ledger.read(folder / path).attempts()["attempt_id"].iloc[0]
+        for path in ("ledgers/q1/vllm", "DIR")
+    )
+    export = (f"export={measured}", "ledger=ledgers/q1/vllm", "out=RESULT.json")
     commands.run(*export, cwd=folder, module="runners.interop").check_returncode()
-    return Workplace(folder=folder, attempt=attempt)
+    return Workplace(folder=folder, attempt=simulated)
 
 
 def _write(path: Path, text: str) -> None:
