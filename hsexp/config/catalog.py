@@ -34,7 +34,10 @@ def folders() -> tuple[Path, ...]:
 
 def follow(search_path: Iterable[Path]) -> None:
     """Set the search path of this process, and of those that it starts from now on."""
-    os.environ[_SEARCH_PATH] = json.dumps([str(folder.absolute()) for folder in search_path])
+    told = [str(folder.absolute()) for folder in search_path]
+    os.environ.pop(_SEARCH_PATH, None)
+    if told != [str(CONF)]:
+        os.environ[_SEARCH_PATH] = json.dumps(told)
 
 
 def follow_config_dir(arguments: Iterable[str]) -> list[str]:
