@@ -66,8 +66,8 @@ class Cache:
         self.step = 0
         """Number of the step that is being scheduled; the scheduler advances it."""
         self.supply = 0
-        """Grows whenever pages are freed, a checkpoint is published, or an entry goes although no
-        page is taken (see `StandingRefusal`)."""
+        """Grows whenever pages are freed, a checkpoint is published, or an entry is lost without
+        being reassigned (see `StandingRefusal`)."""
         self._recurrent = pools.index(states.pool)
         self._is_shared = self._recurrent == 0
         """One pool holds attention blocks and states."""
@@ -113,7 +113,7 @@ class Cache:
         return self._ahead_step != self.step or self._blocks_ahead.isdisjoint(blocks)
 
     def is_computed(self, checkpoint: Checkpoint) -> bool:
-        """Whether this entry is not published ahead of the step that is being scheduled."""
+        """Whether a published checkpoint was computed before the step that is being scheduled."""
         return checkpoint.published_step < self.step
 
     def depths(self, keys: PrefixKeys, num_tokens: int) -> Depths:
@@ -241,10 +241,11 @@ class Cache:
         self.publish_boundary(sequence, computed)
 
     def _withdraw(self, sequence: SequenceMemory, computed: int) -> None:
-        """Take back what the sequence published ahead of the coming step, which it leaves.
+        """Withdraw the entries that the sequence published ahead of the current step.
 
-        Nobody else writes that, whoever holds it: a copy only reads what was there before. What
-        earlier steps published is computed, also if `computed` does not count the last of them.
+        Only the sequence itself would have written them, so other references do not keep them: a
+        copy reads the content from before the step. Entries of earlier steps are computed, even if
+        `computed` does not count the last of those steps.
         """
         start = computed // self.block_size
         entries = self.attention_pool.entries

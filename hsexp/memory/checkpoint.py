@@ -36,7 +36,7 @@ class Checkpoint:
         """Boundary that the state stands at, once published."""
         self.published_step = -1
         self.awaits_copy = False
-        """A copy of the coming step writes it first."""
+        """Whether a copy of the current step has yet to write it."""
 
     def __repr__(self) -> str:
         return f"Checkpoint(pages={self.pages}, key={self.key}, refs={self.refs})"

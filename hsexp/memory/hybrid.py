@@ -283,7 +283,7 @@ class HybridMemory:
         """Last resort while nothing runs, or nothing but `sequence`: what is kept beyond execution
         must not keep the last request out.
 
-        Pins go first, then copies that the request need not make any more, then its own retained
+        Pins go first, then listed copies that the request no longer needs, then its own retained
         states, then the cache, one kind a call. After all of them there is room for whatever
         `never_fits` let pass. False: nothing was left.
         """
@@ -327,7 +327,7 @@ class HybridMemory:
         cache = self.cache
         keys, index_of = sequence.keys.checkpoints, cache.checkpoint_index
         for index in range(computed // self.checkpoint_grid, 0, -1):
-            # One that is published ahead is not resident yet, and may never be.
+            # A checkpoint published ahead of its computation may still be withdrawn.
             resident = filter(cache.is_computed, index_of.entries(keys[index - 1]))
             checkpoint = next(resident, None)
             if checkpoint is None:

@@ -86,8 +86,8 @@ class Hit:
     """Key of the first block that is missing before a deeper restart point, if there is one."""
 
     def or_deeper(self, other: "Hit | None") -> "Hit":
-        """The deeper of two restart points of one prefix, with the gap of either: the first block
-        that is missing from the prefix is the same."""
+        """The deeper of two restart points of one prefix. Their gaps are the same block, the first
+        one that is missing from the prefix, so it takes the gap of either."""
         if other is None:
             return self
         deeper = max(self, other, key=lambda hit: hit.tokens)

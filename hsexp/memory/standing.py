@@ -27,7 +27,7 @@ class StandingRefusal:
             hit: what a lookup finds now.
             num_tokens: tokens that the request wanted to be admitted with.
             losses_matter: False if the request would be refused without its hit as well, and no
-                branch owes copies. With a checkpoint goes a slot, which these count on as well.
+                branch owes copies. A lost checkpoint frees a slot, which those copies may use.
         """
         self.cache = cache
         self.sequence = sequence

@@ -38,13 +38,13 @@ class _Pending:
         return before
 
     def named_by(self, sequence: SequenceMemory) -> int | Checkpoint | None:
-        """What a sequence names in the place of the copy."""
+        """The page or state that a sequence names in the place of this copy."""
         if isinstance(self.target, Checkpoint):
             return sequence.state
         return sequence.blocks[self.block] if self.block < len(sequence.blocks) else None
 
     def map(self, sequence: SequenceMemory, held: int | Checkpoint) -> None:
-        """Let a sequence name the source or the target there."""
+        """Let a sequence name this page or state in the place of this copy."""
         if isinstance(held, Checkpoint):
             sequence.state = held
         else:
@@ -95,8 +95,10 @@ class Copies:
         return [pending.copy for pending in listed]
 
     def forgo(self, sequence: SequenceMemory) -> list[int | Checkpoint]:
-        """Where only a listed copy holds its source, and only the sequence its target, let the
-        sequence name the source again and drop the copy. Returns these sources."""
+        """Drop listed copies whose source has no other holder, and let the sequence use the source.
+
+        The target must be held by this sequence alone. Returns the sources.
+        """
         sources = []
         for pending in reversed(self._listed[:]):  # a source may be the target of an earlier one
             source, target = pending.source, pending.target

@@ -218,12 +218,14 @@ class Branching:
 
         Raises:
             MemoryFault: there is not enough room (nothing has moved), its copy is in flight, or
-                a copy of the coming step writes its source first.
+                a copy of the current step has yet to write its source.
         """
         if self.copies.is_copying(sequence):
             raise MemoryFault(f"the copy of request {sequence.request_id} is in flight already")
         if self.copies.is_awaited_by(sequence):
-            raise MemoryFault(f"request {sequence.request_id} copies what is not copied to it yet")
+            raise MemoryFault(
+                f"request {sequence.request_id} begins a copy before its listed copies are done"
+            )
         sharer = self.sharers.get(sequence.request_id)
         if sharer is None:
             return []
@@ -248,8 +250,8 @@ class Branching:
         self.copies.complete(copy)
 
     def forgo_copies(self, sequence: SequenceMemory) -> bool:
-        """Let a sequence go on with what it was to copy in the coming step, in which it has no part
-        yet, where nobody else holds that any more. Returns whether anything became free."""
+        """Let a sequence that is not scheduled yet use the sources of its listed copies where they
+        have no other holder. Returns whether any copy was dropped."""
         sources = self.copies.forgo(sequence)
         for source in sources:
             self.leaves.forget_of(self._key_of(source))

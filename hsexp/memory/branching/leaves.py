@@ -89,7 +89,7 @@ class Leaves:
         return hit if hit.tokens else None
 
     def _look_at(self, sequence: SequenceMemory, leaf: LeafKey) -> Hit:
-        """The leaf, or a miss with its gap. A lost tail is not one: it comes with a new leaf."""
+        """The leaf, or a miss with its gap. A lost tail is not a gap: it needs a new leaf."""
         cache = self.cache
         state = cache.checkpoint_index.oldest.get(leaf)
         if state is None:
@@ -120,8 +120,8 @@ class Leaves:
         num_tokens: int,
         salt: Hashable = None,
     ) -> Hit | None:
-        """The deepest leaf within the first `num_tokens` tokens, or else a miss; None where there
-        is nothing to wait for. The gap is that of a deeper one.
+        """The deepest leaf within the first `num_tokens` tokens, or a miss if the leaves there lack
+        blocks. None without any leaf. The gap belongs to a deeper leaf.
 
         Args:
             tokens: of the sequence; its attention keys reach over the full blocks of `num_tokens`.
