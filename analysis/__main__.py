@@ -1,5 +1,5 @@
 """python -m analysis campaign=q6 [table=B-7] [ledger=DIR] [ledgers=ROOT] [source=paper]
-                   [adoption=complete_case] [out=DIR] [seeds=FIRST-LAST]
+                   [adoption=complete_case] [out=DIR] [seeds=FIRST-LAST] [config_dir=DIR]
 
 Makes the tables of a campaign, or one table by its name in the paper, from ledgers alone: printed,
 and written as CSV, LaTeX and Markdown to <ledger>/analysis (tables over several campaigns:
@@ -9,6 +9,7 @@ and written as CSV, LaTeX and Markdown to <ledger>/analysis (tables over several
   ledgers=ROOT                     that root; ledgers/ unless told otherwise
   source=paper [table=E-5]         from the published values, beside the printed ones
   adoption=complete_case|invalid   what becomes of a run in doubt (Appendix E.14)
+  config_dir=DIR                   a folder with campaigns and options of your own
 
 python -m analysis compare=paper [ledgers=ROOT] [engine=sim] [seeds=published|all|FIRST-LAST]
                    [out=DIR]
@@ -19,8 +20,9 @@ Each published number that the campaigns answer beside ours. On more seeds than 
 python -m analysis calibrate ledger=DIR [ledger=DIR ...] [device=NAME] [out=FILE] [overwrite=true]
 python -m analysis calibrate source=paper
 
-Fits the step-time model to ledgers that were run with record_steps=true, and writes it as
-conf/device/NAME.yaml, for `python -m hsexp device=NAME`.
+Fits the step-time model to ledgers that were run with record_steps=true, and writes it to
+conf-local/device/NAME.yaml, for `python -m hsexp --config-dir conf-local device=NAME`; with
+config_dir=DIR, to DIR/device/NAME.yaml.
 
 python -m analysis beside measured=DIR simulated=DIR [out=DIR]
 
@@ -28,7 +30,7 @@ Runs of a calibrated simulator beside the measured runs of the same requests.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rich import box
@@ -38,7 +40,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from analysis.calibration.command import calibrate
-from analysis.command import parse, run
+from analysis.calibration.device_file import how_to_use
+from analysis.command import Request, parse, run
 from analysis.compare.command import compare
 from analysis.errors import NoInputsError
 from analysis.side_by_side import beside
@@ -67,7 +70,8 @@ def main(arguments: Sequence[str]) -> None:
             tables, out, device = calibrate(arguments[1:])
             print_and_write(tables, out, console)
             if device is not None:
-                console.print(f"device written: {device}")
+                console.print(f"device written: {device}", markup=False)
+                console.print(f"to use it: {how_to_use(device)}", markup=False)
         case "beside":
             console.width = max(console.width, COMPARISON_WIDTH)
             print_and_write(*beside(arguments[1:]), console)
@@ -77,28 +81,57 @@ def main(arguments: Sequence[str]) -> None:
 
 def _make_tables(arguments: Sequence[str], console: Console) -> None:
     request = parse(arguments, kind="table", known=tuple(TABLES))
-    names = request.names or tuple(TABLES)
-    lacking: dict[str, str] = {}
-    for name in names:
+    print_made(made(request), request.out, console)
+
+
+def made(request: Request) -> Iterator[tuple[str, Table | NoInputsError]]:
+    """Each table that is asked for, or why it has no inputs.
+
+    Raises:
+        AnalysisError, ConfigError: a table is refused.
+    """
+    for name in request.names or tuple(TABLES):
         try:
             if request.source == "ledger":
-                table = make(name, request.ledgers)
+                yield name, make(name, request.ledgers)
             else:
-                table = derive(name, request.ledgers.adoption)
+                yield name, derive(name, request.ledgers.adoption)
         except NoInputsError as error:
-            lacking[name] = str(error)
+            yield name, error
+
+
+def print_made(
+    tables: Iterable[tuple[str, Table | NoInputsError]], folder: Path | None, console: Console
+) -> None:
+    """Print and write tables as they come, then what is lacking.
+
+    Args:
+        folder: where they are written; None writes nothing.
+
+    Raises:
+        NoInputsError: all are lacking.
+    """
+    lacking: dict[str, str] = {}
+    num_tables = 0
+    for name, table in tables:
+        if isinstance(table, Table):
+            num_tables += 1
+            print_and_write([table], folder, console)
         else:
-            print_and_write([table], request.out, console)
-    if len(lacking) == len(names):
+            lacking[name] = str(table)
+    if num_tables == 0:
         raise NoInputsError("; ".join(dict.fromkeys(lacking.values())))
     for name, why in lacking.items():
         console.print(f"{name}: {why}", markup=False)
 
 
-def print_and_write(tables: Iterable[Table], folder: Path, console: Console) -> None:
-    """Show tables, write each in all its forms, and say where."""
+def print_and_write(tables: Iterable[Table], folder: Path | None, console: Console) -> None:
+    """Show tables, write each in all its forms, and say where. Without a folder, only show them."""
     for table in tables:
         show(table, console)
+        if folder is None:
+            console.print()
+            continue
         paths = write(table, folder)
         console.print(f"  written: {', '.join(str(path) for path in paths)}\n")
 

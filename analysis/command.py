@@ -11,7 +11,10 @@ from analysis import config as configs
 from analysis.errors import AnalysisError, NoRunsError
 from analysis.families import Adoption
 from analysis.ledgers import Ledgers
+from hsexp.config.base import ConfigError
+from hsexp.config.catalog import follow_config_dir
 from hsexp.console import make_console
+from hsexp.ledger import LedgerError
 
 LEDGERS = Path("ledgers")
 """Where campaigns keep their runs, below the working directory: <campaign>/<engine>."""
@@ -32,10 +35,14 @@ class Request:
 
 
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
-    """Exit code of a command: 0, or 2 with the reason on standard error."""
+    """Exit code of a command: 0, or 2 with the reason on standard error.
+
+    Args:
+        arguments: `config_dir=DIR` among them makes the options of a user's folder known.
+    """
     try:
-        main(arguments)
-    except AnalysisError as error:
+        main(follow_config_dir(arguments))
+    except (AnalysisError, ConfigError, LedgerError) as error:
         make_console(stderr=True).print(f"error: {error}", markup=False)
         return 2
     return 0

@@ -4,15 +4,12 @@ conf/analysis/<campaign>.yaml lists a campaign's tables and figures; conf/analys
 the families of tests that span several campaigns.
 """
 
-from functools import cache
 from typing import Any
-
-import yaml
 
 from analysis.errors import AnalysisError
 from analysis.families import AnalysisConfig, Design, Family, Listing
 from hsexp.config.base import ConfigError
-from hsexp.config.catalog import CONF, options
+from hsexp.config.catalog import options, read_file, remembered, shown
 
 
 def load(campaign: str) -> AnalysisConfig:
@@ -25,7 +22,7 @@ def load(campaign: str) -> AnalysisConfig:
     try:
         return parse(data, blocks=_blocks(campaign))
     except ConfigError as error:
-        raise AnalysisError(f"conf/analysis/{campaign}.yaml: {error}") from None
+        raise AnalysisError(f"{shown('analysis', campaign)}: {error}") from None
 
 
 def parse(data: dict[str, Any], *, blocks: dict[str, Any]) -> AnalysisConfig:
@@ -52,7 +49,7 @@ def listing(campaign: str) -> Listing:
     try:
         return Listing.parse({name: data[name] for name in Listing.model_fields if name in data})
     except ConfigError as error:
-        raise AnalysisError(f"conf/analysis/{campaign}.yaml: {error}") from None
+        raise AnalysisError(f"{shown('analysis', campaign)}: {error}") from None
 
 
 def campaigns() -> list[str]:
@@ -60,7 +57,7 @@ def campaigns() -> list[str]:
     return options("analysis")
 
 
-@cache
+@remembered
 def family(name: str) -> Family:
     """A family of conf/analysis/families.
 
@@ -71,13 +68,14 @@ def family(name: str) -> Family:
         raise AnalysisError(
             f"family {name} is unknown; there is {', '.join(options('analysis/families'))}"
         )
+    data = read_file("analysis/families", name)
     try:
-        return Family.parse(_read("analysis/families", name))
+        return Family.parse(data)
     except ConfigError as error:
-        raise AnalysisError(f"conf/analysis/families/{name}.yaml: {error}") from None
+        raise AnalysisError(f"{shown('analysis/families', name)}: {error}") from None
 
 
-@cache
+@remembered
 def block_design(campaign: str, block: str) -> Design:
     """One block of conf/campaign, with the blocks that share its runs.
 
@@ -97,7 +95,7 @@ def block_design(campaign: str, block: str) -> Design:
     try:
         return Design.parse(blocks[block] | {"same_law": same_law})
     except ConfigError as error:
-        raise AnalysisError(f"conf/campaign/{campaign}.yaml: {error}") from None
+        raise AnalysisError(f"{shown('campaign', campaign)}: {error}") from None
 
 
 def _analysis(campaign: str) -> dict[str, Any]:
@@ -106,18 +104,11 @@ def _analysis(campaign: str) -> dict[str, Any]:
             f"campaign {campaign} has no analysis; there is {', '.join(campaigns())}"
         )
     try:
-        return _read("analysis", campaign)
-    except yaml.YAMLError as error:
-        raise AnalysisError(f"conf/analysis/{campaign}.yaml: {error}") from None
+        return read_file("analysis", campaign)
+    except ConfigError as error:
+        raise AnalysisError(str(error)) from None
 
 
 def _blocks(campaign: str) -> dict[str, Any]:
-    blocks: dict[str, Any] = _read("campaign", campaign)["campaign"]["blocks"]
+    blocks: dict[str, Any] = read_file("campaign", campaign)["campaign"]["blocks"]
     return blocks
-
-
-def _read(group: str, name: str) -> dict[str, Any]:
-    data: dict[str, Any] = yaml.safe_load(
-        (CONF / group / f"{name}.yaml").read_text(encoding="utf-8")
-    )
-    return data

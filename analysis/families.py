@@ -51,7 +51,7 @@ class Arm(_AxesOfArm):  # type: ignore[misc]  # made from the list of axes
 
 
 Printed = tuple[str, str, str]
-"""Where the paper prints a number: table, row, column of `ledgers/paper`."""
+"""Where the paper prints a number: table, row, column of `analysis/paper`."""
 
 
 class Contrast(Config):

@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 
 from analysis.effects import Pairs, differences, log_ratios, relative_changes
 from analysis.families import Adoption, Contrast, Family, Interaction, SignFlipConfig
+from analysis.gaps import Gap
 from analysis.holm import holm
-from analysis.runs import Runs
+from analysis.runs import THROUGHPUT, Runs
 from analysis.signflip import SignFlip, sign_flip_test
-
-METRIC = "throughput_tok_per_s"
 
 RunsOf = Callable[[Contrast], Runs]
 
@@ -35,8 +34,13 @@ class FamilyTest:
     looks: tuple[SignFlip, ...]
     """One test a look; one look unless the family declares several."""
     p_value: float | None
-    missing: tuple[str, ...]
+    gaps: tuple[Gap, ...]
     excluded: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The cells that the test lacks, each in words."""
+        return tuple(map(str, self.gaps))
 
     @property
     def mean_change(self) -> float | None:
@@ -107,17 +111,17 @@ class _Paired:
 
     contrast: Contrast
     pairs: Pairs
-    missing: tuple[str, ...]
+    gaps: tuple[Gap, ...]
     affected: Mapping[int, str]
     """Seeds whose adoption is in doubt, and why."""
 
 
 def _pair(contrast: Contrast, runs: Runs, family: Family) -> _Paired:
     arms = [arm.at(contrast.at) for arm in (contrast.numerator, contrast.denominator)]
-    pairs = runs.pairs(arms[0], arms[1], METRIC)
+    pairs = runs.pairs(arms[0], arms[1], THROUGHPUT)
     without_run = {seed for arm in arms for seed in runs.missing_seeds(arm)}
     without_value = [
-        f"{contrast.id} seed {seed}: {why}"
+        Gap(cells=f"{contrast.id} seed {seed}", reason=why)
         for seed, why in pairs.undefined.items()
         if seed not in without_run
     ]
@@ -130,7 +134,7 @@ def _pair(contrast: Contrast, runs: Runs, family: Family) -> _Paired:
     return _Paired(
         contrast=contrast,
         pairs=pairs,
-        missing=(*runs.missing(arms), *without_value),
+        gaps=(*runs.gaps(arms), *without_value),
         affected=affected,
     )
 
@@ -140,7 +144,7 @@ def _contrast_test(
 ) -> FamilyTest:
     if adoption == "invalid" and paired.affected:
         return _not_estimable(_describe(paired), paired.affected)
-    pairs, missing = _adopt(paired, paired.affected, adoption)
+    pairs, gaps = _adopt(paired, paired.affected, adoption)
     changes = None if pairs.undefined else relative_changes(pairs)
     flipped = (
         None
@@ -150,7 +154,7 @@ def _contrast_test(
         else log_ratios(pairs)
     )
     return _with_p(
-        _describe(paired, pairs=pairs, changes=changes, missing=missing),
+        _describe(paired, pairs=pairs, changes=changes, gaps=gaps),
         flipped,
         family,
         settings,
@@ -165,9 +169,7 @@ def _interaction_test(
     settings: SignFlipConfig | None,
 ) -> FamilyTest:
     affected = {**parts[0].affected, **parts[1].affected}
-    (minuend, missing), (subtrahend, also_missing) = (
-        _adopt(part, affected, adoption) for part in parts
-    )
+    (minuend, gaps), (subtrahend, other_gaps) = (_adopt(part, affected, adoption) for part in parts)
     complete = not (minuend.undefined or subtrahend.undefined)
     # Displayed in percentage points, tested on the family's scale (Appendix B.5).
     points = (
@@ -190,7 +192,7 @@ def _interaction_test(
         changes=points,
         looks=(),
         p_value=None,
-        missing=missing + also_missing,
+        gaps=gaps + other_gaps,
         excluded={**minuend.excluded, **subtrahend.excluded},
     )
     if adoption == "invalid" and affected:
@@ -203,7 +205,7 @@ def _describe(
     *,
     pairs: Pairs | None = None,
     changes: pd.Series | None = None,
-    missing: tuple[str, ...] | None = None,
+    gaps: tuple[Gap, ...] | None = None,
 ) -> FamilyTest:
     of = paired.pairs if pairs is None else pairs
     if pairs is None and not of.undefined:
@@ -218,23 +220,23 @@ def _describe(
         changes=changes,
         looks=(),
         p_value=None,
-        missing=paired.missing if missing is None else missing,
+        gaps=paired.gaps if gaps is None else gaps,
         excluded=of.excluded,
     )
 
 
 def _adopt(
     paired: _Paired, affected: Mapping[int, str], adoption: Adoption
-) -> tuple[Pairs, tuple[str, ...]]:
+) -> tuple[Pairs, tuple[Gap, ...]]:
     """The pairs under the scenario; a pair that leaves is not missed either."""
     if adoption != "complete_case" or not affected:
-        return paired.pairs, paired.missing
+        return paired.pairs, paired.gaps
     pairs = paired.pairs.without(affected)
-    return pairs, paired.missing if pairs.undefined else ()
+    return pairs, paired.gaps if pairs.undefined else ()
 
 
 def _not_estimable(test: FamilyTest, affected: Mapping[int, str]) -> FamilyTest:
-    return replace(test, changes=None, looks=(), p_value=1.0, missing=(), excluded=affected)
+    return replace(test, changes=None, looks=(), p_value=1.0, gaps=(), excluded=affected)
 
 
 def _with_p(

@@ -13,8 +13,11 @@ import pandas as pd
 from analysis.config import block_design
 from analysis.errors import AnalysisError, NoLedgerError, NoRunsError
 from analysis.families import Adoption, Arm, Contrast, Design
-from analysis.runs import Origin, Runs, spell
-from hsexp.ledger import Ledger, LedgerError
+from analysis.gaps import describe
+from analysis.runs import Origin, Runs
+from hsexp.ledger import Ledger, LedgerError, NoTableError
+from hsexp.plan.cells import format_seeds
+from hsexp.plan.resolve import Resolved, standing
 
 
 class Ledgers:
@@ -27,6 +30,7 @@ class Ledgers:
         paths: Mapping[str, Path] | None = None,
         seeds: Sequence[int] | None = None,
         adoption: Adoption = "current",
+        launch: Resolved | None = None,
     ) -> None:
         """
         Args:
@@ -34,10 +38,12 @@ class Ledgers:
             paths: ledgers that lie elsewhere, by campaign.
             seeds: the seeds that every cell needs in place of its block's.
             adoption: what families of tests make of runs in doubt.
+            launch: a counted campaign as a command line has it; others are as in `conf/`.
         """
         self.root = root
         self.adoption = adoption
         self.seeds = tuple(seeds) if seeds is not None else None
+        self._launch = launch
         self._paths = dict(paths or {})
         self._campaigns: dict[str, _Campaign] = {}
         self._runs: dict[tuple[str, str, tuple[int, ...]], Runs] = {}
@@ -54,6 +60,16 @@ class Ledgers:
         if key not in self._runs:
             self._runs[key] = self._select(campaign, block, design, wanted)
         return self._runs[key]
+
+    def resolved(self, campaign: str) -> Resolved:
+        """A campaign that needs no run, by its kind.
+
+        Raises:
+            ConfigError: `conf/` is refused.
+        """
+        if self._launch is not None and self._launch.campaign.kind == campaign:
+            return self._launch
+        return standing(campaign)
 
     def of(self, contrast: Contrast) -> Runs:
         """The runs of a contrast that names its campaign and block."""
@@ -95,17 +111,17 @@ class Ledgers:
         """One row a stretch of steps of a run; None where the run kept none."""
         try:
             return self._campaign(campaign).ledger.step_table(cell_id)
-        except LedgerError:
+        except NoTableError:
             return None
 
     def _select(self, campaign: str, block: str, design: Design, seeds: tuple[int, ...]) -> Runs:
         try:
             attempts = self._campaign(campaign).attempts
-            return Runs.select(attempts, campaign=campaign, design=design, seeds=seeds)
+            return Runs.select(attempts, campaign=campaign, design=design, seeds=seeds, block=block)
         except NoLedgerError as missing:
             why = str(missing)
         except NoRunsError:
-            why = f"no adopted run of block {block} for seeds {spell(sorted(seeds))}"
+            why = f"no adopted run of block {block} for seeds {format_seeds(sorted(seeds))}"
         return Runs.absent(campaign=campaign, design=design, seeds=seeds, why=why)
 
     def _campaign(self, campaign: str) -> "_Campaign":
@@ -188,7 +204,10 @@ def common_origin(runs: Iterable[Runs]) -> Origin:
     raise NoRunsError("; ".join(reasons))
 
 
-def missing_cells(needs: Iterable[tuple[Runs, Iterable[Arm], Iterable[str]]]) -> tuple[str, ...]:
-    """What `Runs.missing` says of several blocks, each line once."""
-    lines = [line for runs, arms, metrics in needs for line in runs.missing(arms, metrics)]
-    return tuple(dict.fromkeys(lines))
+Need = tuple[Runs, Iterable[Arm], Iterable[str]]
+"""Runs, and the arms and metrics that are wanted of them."""
+
+
+def missing_cells(needs: Iterable[Need]) -> tuple[str, ...]:
+    """What several blocks lack, in as few lines as say exactly that."""
+    return describe(gap for runs, arms, metrics in needs for gap in runs.gaps(arms, metrics))

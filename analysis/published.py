@@ -1,4 +1,4 @@
-"""The published values (ledgers/paper): the only place where the project knows them."""
+"""The published values (analysis/paper): the only place where the project knows them."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.errors import AnalysisError
 
-FOLDER = Path(__file__).parents[1] / "ledgers" / "paper"
+FOLDER = Path(__file__).with_name("paper")
 
 
 def published(table: str) -> pd.DataFrame:

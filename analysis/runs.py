@@ -6,6 +6,7 @@ reason, and no number comes out of it.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,9 +14,16 @@ import pandas as pd
 from analysis.effects import Pairs, pair_up
 from analysis.errors import AnalysisError, NoRunsError
 from analysis.families import Arm, Design
+from analysis.gaps import AxisValue, Gap
+from hsexp.plan.cells import format_seeds
 
 ORIGIN = ("data_kind", "engine", "device", "time_model")
 """What produced a row; an analysis has one value of each."""
+
+THROUGHPUT = "throughput_tok_per_s"
+"""Column of a ledger: what the tests of all families, and most tables and figures, are about."""
+
+_NOT_RUN = "not run"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +65,13 @@ class Runs:
     why_absent: str | None = None
     """Why there is no run at all."""
     notes: tuple[str, ...] = ()
+    block: str | None = None
+    """Block of the campaign; None where the design may stand in several."""
     _rows: dict[Arm, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
     """Adopted runs by arm, as they were first asked for."""
+    _values_tried: dict[str, frozenset[Any]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @classmethod
     def select(
@@ -68,6 +81,7 @@ class Runs:
         campaign: str,
         design: Design,
         seeds: Sequence[int] | None = None,
+        block: str | None = None,
     ) -> "Runs":
         """The runs of a design from a ledger's attempts.
 
@@ -90,7 +104,8 @@ class Runs:
         adopted = of_design[of_design["adopted"].astype(bool) & (of_design["status"] == "ok")]
         if adopted.empty:
             raise NoRunsError(
-                f"the ledger has no adopted run of campaign {campaign} for seeds {spell(wanted)}"
+                f"the ledger has no adopted run of campaign {campaign} for seeds "
+                f"{format_seeds(wanted)}"
             )
         origin = Origin(**{name: _only_value(adopted, name) for name in ORIGIN})
         num_others = len(attempts) - len(of_design)
@@ -103,6 +118,7 @@ class Runs:
             seeds=tuple(wanted),
             known_origin=origin,
             notes=notes,
+            block=block,
         )
 
     @classmethod
@@ -118,6 +134,11 @@ class Runs:
             known_origin=None,
             why_absent=why,
         )
+
+    @property
+    def seeds_text(self) -> str:
+        """The seeds as they are printed."""
+        return format_seeds(self.seeds)
 
     @property
     def origin(self) -> Origin:
@@ -151,26 +172,54 @@ class Runs:
         return pair_up(self.values(numerator, metric), self.values(denominator, metric))
 
     def missing(self, arms: Iterable[Arm], metrics: Iterable[str] = ()) -> list[str]:
-        """Every cell without an adopted run, and why; and every run without one of the metrics.
+        """What `gaps` finds, in words: one line for all seeds of one arm and reason."""
+        return [str(gap) for gap in self.gaps(arms, metrics)]
 
-        One line for all seeds of one arm and reason.
-        """
+    def gaps(self, arms: Iterable[Arm], metrics: Iterable[str] = ()) -> list[Gap]:
+        """Every cell without an adopted run, and why; and every run without one of the metrics."""
         if self.why_absent is not None:
-            return [f"campaign {self.campaign}: {self.why_absent}"]
-        lines = []
-        for arm in arms:
-            by_reason: dict[str, list[int]] = {}
-            for seed in self.missing_seeds(arm):
-                by_reason.setdefault(self._why_missing(arm, seed), []).append(seed)
-            for metric in metrics:
-                values = self.values(arm, metric).drop(self.missing_seeds(arm))
-                for seed in values.index[values.isna()]:
-                    by_reason.setdefault(f"no {metric}", []).append(int(seed))
-            lines += [
-                f"{self._spell(arm)} seed {spell(seeds)}: {reason}"
-                for reason, seeds in by_reason.items()
-            ]
-        return lines
+            return [Gap(cells=f"campaign {self.campaign}", reason=self.why_absent)]
+        needed = tuple(metrics)
+        return [gap for arm in arms for gap in self._gaps_of(arm, needed)]
+
+    def _gaps_of(self, arm: Arm, metrics: Sequence[str]) -> list[Gap]:
+        by_reason: dict[str, list[int]] = {}
+        for seed in self.missing_seeds(arm):
+            by_reason.setdefault(self._why_missing(arm, seed), []).append(seed)
+        for metric in metrics:
+            values = self.values(arm, metric).drop(self.missing_seeds(arm))
+            for seed in values.index[values.isna()]:
+                by_reason.setdefault(f"no {metric}", []).append(int(seed))
+        return [
+            Gap(
+                cells=f"{self._spell(arm)} seed {format_seeds(seeds)}",
+                reason=reason,
+                campaign=self.campaign,
+                block=self.block,
+                unrun=self._unrun(arm, seeds) if reason == _NOT_RUN else (),
+            )
+            for reason, seeds in by_reason.items()
+        ]
+
+    def _unrun(self, arm: Arm, seeds: Sequence[int]) -> tuple[AxisValue, ...]:
+        """Values of the arm, or else the seeds, that no attempt of the design has.
+
+        Seeds count only where they are all that the arm lacks.
+        """
+        values = tuple(
+            (axis, value)
+            for axis, value in arm.axes.items()
+            if len(self.design.axes[axis]) > 1 and value not in self._tried(axis)
+        )
+        if values or set(seeds) & self._tried("seed"):
+            return values
+        return (("seed", format_seeds(seeds)),)
+
+    def _tried(self, axis: str) -> frozenset[Any]:
+        """Values of an axis that some attempt has."""
+        if axis not in self._values_tried:
+            self._values_tried[axis] = frozenset(_axis(self.attempts, axis).unique().tolist())
+        return self._values_tried[axis]
 
     def _spell(self, arm: Arm) -> str:
         """The arm by its label, its budget, and those other axes that tell it from its like."""
@@ -206,7 +255,7 @@ class Runs:
         tries = _matching(self.attempts, arm)
         tries = tries[tries["seed"] == seed]
         if tries.empty:
-            return "not run"
+            return _NOT_RUN
         last = tries.iloc[-1]
         if last["status"] != "ok":
             return f"failed ({last['reason']})"
@@ -223,13 +272,6 @@ class Runs:
                 f"seed {differing[0]}: {numerator.axes} and {denominator.axes} served different "
                 "requests (workload digests differ), so they are no pair"
             )
-
-
-def spell(seeds: Sequence[int]) -> str:
-    """A run of consecutive seeds as first-last, others listed."""
-    if len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1:
-        return f"{seeds[0]}-{seeds[-1]}"
-    return ", ".join(map(str, seeds))
 
 
 def _matching(frame: pd.DataFrame, arm: Arm) -> pd.DataFrame:

@@ -15,9 +15,10 @@ import pandas as pd
 from analysis.command import parse_pairs
 from analysis.errors import AnalysisError, NoRunsError
 from analysis.ledgers import read_ledger
-from analysis.runs import Origin, spell
+from analysis.runs import Origin
 from analysis.tables.table import Column, Table
 from hsexp.config.axes import ARM_AXES
+from hsexp.plan.cells import format_seeds
 
 SIDES = ("measured", "simulated")
 
@@ -98,7 +99,7 @@ def compare(measured: pd.DataFrame, simulated: pd.DataFrame) -> list[Table]:
         raise AnalysisError(f"{cell}: the two sides served other requests")
     common = [frame.merge(both[keys], on=keys) for frame in (measured, simulated)]
     origin = Origin(data_kind=f"{Origin.of(measured)} beside {Origin.of(simulated)}")
-    seeds = spell(sorted(both["seed"].unique()))
+    seeds = format_seeds(sorted(both["seed"].unique()))
     lonely = {
         side: len(frame) - len(both)
         for side, frame in zip(SIDES, (measured, simulated), strict=True)
@@ -106,6 +107,7 @@ def compare(measured: pd.DataFrame, simulated: pd.DataFrame) -> list[Table]:
     notes = tuple(
         f"{count} {side} cells have no counterpart." for side, count in lonely.items() if count
     )
+    notes += _over_fewer_seeds(both, axes)
     rows = _differences(_means(common[0], axes), _means(common[1], axes), axes)
     return [_arms_table(rows, seeds, origin, notes), _quantities_table(rows, seeds, origin)]
 
@@ -118,6 +120,18 @@ def _read(path: Path, side: str) -> pd.DataFrame:
     if kind != side:
         raise AnalysisError(f"{side}={path}: its runs are {kind}")
     return frame
+
+
+def _over_fewer_seeds(cells: pd.DataFrame, axes: list[str]) -> tuple[str, ...]:
+    """The arms that lack some of the seeds, whose means are over those that they have."""
+    seeds = cells.groupby(axes, sort=True)["seed"].nunique().reset_index()
+    num_seeds = cells["seed"].nunique()
+    varied = _varied(seeds)
+    arms = [
+        f"{_words(row, varied)} ({row['seed']} of {num_seeds})"
+        for row in _records(seeds[seeds["seed"] < num_seeds])
+    ]
+    return (f"Means over fewer seeds: {', '.join(arms)}.",) if arms else ()
 
 
 def _means(frame: pd.DataFrame, axes: list[str]) -> pd.DataFrame:

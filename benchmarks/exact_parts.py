@@ -108,7 +108,7 @@ PARTS = ("canonical chunks", "outputs again as decodes", "keys with the length",
 
 
 def main(organization: str = "s2", dtype: str = "bfloat16") -> None:
-    treatments = [t for t in TREATMENTS.values() if not t.only or organization in t.only]
+    treatments = [t for t in TREATMENTS.values() if t.applies_to(organization)]
     table = Table(title=f"{organization}, {dtype}: requests with the bits of their recomputation")
     for heading in ("", *(treatment.name for treatment in treatments)):
         table.add_column(heading)

@@ -21,7 +21,7 @@ from rich.table import Table
 from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
 from hsexp.console import make_console
-from hsexp.engine.mini import SPECIAL_TOKENS, VOCABULARY, seeded_checkpoint
+from hsexp.engine.mini import SPECIAL_TOKENS, VOCABULARY, seeded_weights
 from hsexp.engine.settings import EngineSettings
 from hsexp.memory.geometry import ModelConfig
 from hsexp.memory.organizations import OrganizationConfig
@@ -78,7 +78,7 @@ def main() -> None:
             chosen = settings(organization, exact=exact)
             engine = start_engine(
                 chosen,
-                model=seeded_checkpoint(chosen.model),
+                model=seeded_weights(chosen.model),
                 max_model_len=MAX_MODEL_LEN,
                 token_budget=TOKEN_BUDGET,
             )

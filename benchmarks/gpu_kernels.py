@@ -172,6 +172,7 @@ def decode_update(states: States, num_rows: int) -> Operation:
 
     from hsexp.engine.kernels.cpu import unfused_state_update
     from hsexp.engine.kernels.fused import FusedOps
+    from hsexp.engine.kernels.ops import DecodeUpdate
 
     composites = states.batches(num_rows, NUM_STATES)
     x = states.random(num_rows, NUM_HEADS, HEAD_DIM)
@@ -181,16 +182,15 @@ def decode_update(states: States, num_rows: int) -> Operation:
     d, dt_bias = (states.random(NUM_HEADS)[:, None].expand(-1, HEAD_DIM) for _ in range(2))
     out = torch.empty_like(x)
     update = FusedOps().state_update
+    token = {"x": x, "dt": dt, "a": a, "b": b, "c": c, "d": d, "dt_bias": dt_bias, "out": out}
+    places = {"ssm_pages": states.pages, "members": states.members}
+    updates = [DecodeUpdate(**places, source=rows, target=rows, **token) for rows in composites]
 
     def fused(turn: int) -> None:
-        rows = composites[turn]
-        update(states.pages, states.members, rows, rows, x, dt, a, b, c, d, dt_bias, out)
+        update(updates[turn])
 
     def unfused(turn: int) -> None:
-        rows = composites[turn]
-        unfused_state_update(
-            states.pages, states.members, rows, rows, x, dt, a, b, c, d, dt_bias, out
-        )
+        unfused_state_update(updates[turn])
 
     def contiguous(turn: int) -> None:
         rows = composites[turn]

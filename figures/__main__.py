@@ -1,5 +1,5 @@
 """python -m figures figure=2 [campaign=q1] [ledger=DIR] [ledgers=ROOT] [source=paper] [out=DIR]
-                  [seeds=FIRST-LAST]
+                  [seeds=FIRST-LAST] [config_dir=DIR]
 
 Draws the figures of a campaign, or one figure by its number in the paper, from ledgers alone, as
 PDF, SVG and PNG in <ledger>/analysis (figures over several campaigns: <root>/analysis).
@@ -7,12 +7,15 @@ PDF, SVG and PNG in <ledger>/analysis (figures over several campaigns: <root>/an
   figure=7                      from the ledgers that it needs, <root>/<campaign>/<engine>
   ledgers=ROOT                  that root; ledgers/ unless told otherwise
   source=paper [figure=7]       the published values alone, where the paper prints enough
+  config_dir=DIR                a folder with campaigns and options of your own
 """
 
 import sys
 from collections.abc import Sequence
 
-from analysis.command import parse, run
+from rich.console import Console
+
+from analysis.command import Request, parse, run
 from figures import FIGURES, derive, style
 from hsexp.console import make_console
 
@@ -22,7 +25,15 @@ def main(arguments: Sequence[str]) -> None:
     if not arguments or "--help" in arguments:
         console.print((__doc__ or "").strip(), markup=False)
         return
-    request = parse(arguments, kind="figure", known=tuple(FIGURES))
+    draw(parse(arguments, kind="figure", known=tuple(FIGURES)), console)
+
+
+def draw(request: Request, console: Console) -> None:
+    """Draw, write and name each figure that is asked for.
+
+    Raises:
+        AnalysisError: a figure cannot be drawn.
+    """
     from_paper = request.source == "paper"
     derivable = [name for name, entry in FIGURES.items() if entry.from_paper is not None]
     style.use()

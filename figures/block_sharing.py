@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch, Rectangle
 
 from figures import style
+from figures.registry import drawing
 from hsexp.labs.lines import Lab, Line
 from hsexp.labs.small import small_lab
 
@@ -39,6 +40,7 @@ class Scene:
     pages: dict[int, Page]
 
 
+@drawing("block-sharing")
 def draw() -> Figure:
     """Three scenes side by side. Needs no run."""
     shown = scenes()

@@ -5,19 +5,17 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from figures import style
-from hsexp.config.base import parse_union
-from hsexp.config.catalog import read_option
-from hsexp.memory.geometry import ModelConfig
-from hsexp.memory.organizations import OrganizationConfig, StateMix, create
+from figures.geometry import configured
+from figures.registry import drawing
+from hsexp.memory.organizations import Organization, StateMix
 
-MODEL = "falcon_h1_7b"
 MAX_TOKENS = 2048
 """Longest length drawn."""
 
 
+@drawing("block-waste")
 def draw() -> Figure:
     """Waste of both block sizes and of a contiguous allocation. Needs no run."""
-    model = ModelConfig.parse(read_option("model", MODEL))
     lengths = np.arange(1, MAX_TOKENS + 1)
     figure, axis = plt.subplots(figsize=(style.COLUMN_IN, 2.6))
     axis.plot(
@@ -28,12 +26,12 @@ def draw() -> Figure:
         label=f"contiguous, {MAX_TOKENS:,} tokens reserved",
     )
     for name, label in (("s2", "S0, S1, S2"), ("d0", "D0")):
-        unused, block = unused_slots(name, model, lengths)
+        unused, block = unused_slots(configured(name), lengths)
         axis.plot(
-            lengths, unused, color=style.COLORS[name], linewidth=0.8,
+            lengths, unused, color=style.color(name), linewidth=0.8,
             label=f"{label}: blocks of {block}, at most {block - 1}",
         )  # fmt: skip
-        axis.axhline(block - 1, color=style.COLORS[name], linewidth=0.6, linestyle=":")
+        axis.axhline(block - 1, color=style.color(name), linewidth=0.6, linestyle=":")
     axis.set_yscale("symlog", linthresh=16)
     axis.set_yticks([0, 8, 15, 64, 511, 2048], ["0", "8", "15", "64", "511", "2,048"])
     axis.set_ylim(0, 2 * MAX_TOKENS)
@@ -52,12 +50,9 @@ def draw() -> Figure:
 
 
 def unused_slots(
-    name: str, model: ModelConfig, lengths: "np.ndarray[tuple[int], np.dtype[np.int64]]"
+    organization: Organization, lengths: "np.ndarray[tuple[int], np.dtype[np.int64]]"
 ) -> tuple[list[int], int]:
     """Slots of the allocated blocks beyond each length, and the block size, in tokens."""
-    organization = create(
-        parse_union(OrganizationConfig, read_option("organization", name), path=name), model
-    )
     size = organization.block_size
     return [
         size * organization.attention_objects(StateMix(attention_tokens=length, checkpoints=0))

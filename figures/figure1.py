@@ -7,15 +7,16 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
-from pydantic import TypeAdapter
 
+from analysis.errors import AnalysisError
 from figures import style
-from hsexp.config.catalog import read_option
-from hsexp.memory.geometry import ModelConfig, StateGeometry
-from hsexp.memory.organizations import D0, S0, S1, S2, Organization, OrganizationConfig, create
+from figures.registry import drawing
+from hsexp.memory.organizations import D0, S0, S1, S2, Organization
+from hsexp.plan.resolve import Resolved
 
-MODEL = "falcon_h1_7b"
 KIB = 1024
+TOKENS = 512
+"""Attention that is drawn, unless a block is longer."""
 
 KV, SSM, CONV, UNUSED = "#56B4E9", "#E69F00", "#000000", "#EDEDED"
 """State types: Okabe-Ito colours that stand for no organization."""
@@ -55,6 +56,7 @@ class Layout:
     """One row of the drawing."""
 
     name: str
+    kind: str
     title: str
     attention: tuple[Page, ...]
     attention_note: str
@@ -63,15 +65,26 @@ class Layout:
     shares_pool: bool
 
 
-def draw() -> Figure:
-    """All organizations of the paper's model, one layer. Needs no run."""
-    rows = layouts()
+@drawing("1", campaign="capacity")
+def draw(resolved: Resolved) -> Figure:
+    """All organizations of a capacity campaign, one layer. Needs no run.
+
+    Raises:
+        AnalysisError: the model has several recurrent layers for each attention layer.
+    """
+    rows = layouts(resolved)
     figure, axis = plt.subplots(figsize=(style.PAGE_IN, 4.1))
     column = max(_width(row.attention) for row in rows) + 330.0
     right = column + max(_width(row.checkpoint) for row in rows)
     for index, row in enumerate(rows):
         _draw_row(axis, row, y=float(len(rows) - 1 - index), column=column, right=right)
-    axis.text(0.0, len(rows) - 0.34, "attention KV of 512 tokens", weight="bold", va="bottom")
+    axis.text(
+        0.0,
+        len(rows) - 0.34,
+        f"attention KV of {_tokens(resolved):,} tokens",
+        weight="bold",
+        va="bottom",
+    )
     axis.text(column, len(rows) - 0.34, "one recurrent checkpoint", weight="bold", va="bottom")
     _scale_bar(axis, x=right - 500.0, y=len(rows) - 0.26)
     axis.set_xlim(-640.0, right + 70.0)
@@ -92,35 +105,58 @@ def draw() -> Figure:
     )
     style.footer(
         figure,
-        f"Geometry, to scale: one layer of {MODEL} as the organization classes lay it out; nothing "
-        "is measured or simulated here.",
+        f"Geometry, to scale: one layer of {resolved.launch.model.name} as the organization "
+        "classes lay it out; nothing is measured or simulated here.",
         "Grey frames are pools: S0, S1 and S2 share one, D0 keeps two of fixed size.",
     )
     figure.subplots_adjust(left=0.01, right=0.99, top=0.99, bottom=0.13)
     return figure
 
 
-def layouts() -> list[Layout]:
-    """The four organizations with the sizes of their own classes."""
-    model = ModelConfig.parse(read_option("model", MODEL))
-    s0, s1, s2, d0 = (_organization(name, model) for name in ("s0", "s1", "s2", "d0"))
-    assert isinstance(s0, S0) and isinstance(s1, S1) and isinstance(s2, S2) and isinstance(d0, D0)
-    return [_s0(s0), _s1(s1), _s2(s2), _d0(d0)]
+def layouts(resolved: Resolved) -> list[Layout]:
+    """The organizations with the sizes of their own classes.
+
+    Raises:
+        AnalysisError: the model has several recurrent layers for each attention layer.
+    """
+    model = resolved.launch.model
+    if model.composites_per_checkpoint > 1:
+        raise AnalysisError(
+            "figure 1 draws one recurrent layer for each attention layer, and model "
+            f"{model.name} has {model.composites_per_checkpoint}"
+        )
+    tokens = _tokens(resolved)
+    return [
+        _layout(memory.organization.name.upper(), memory.layout, tokens)
+        for memory in resolved.memories
+    ]
 
 
-def _organization(name: str, model: ModelConfig) -> Organization:
-    config: OrganizationConfig = TypeAdapter(OrganizationConfig).validate_python(
-        read_option("organization", name)
-    )
-    return create(config, model)
+def _tokens(resolved: Resolved) -> int:
+    return max(TOKENS, *(memory.organization.block_size for memory in resolved.memories))
 
 
-def _s0(s0: S0) -> Layout:
+def _layout(name: str, organization: Organization, tokens: int) -> Layout:
+    match organization:
+        case S0():
+            return _s0(name, organization, tokens)
+        case S2():
+            return _s2(name, organization, tokens)
+        case S1():
+            return _s1(name, organization, tokens)
+        case D0():
+            return _d0(name, organization, tokens)
+        case _:
+            raise AnalysisError(f"figure 1 does not know how organization {name} lays out states")
+
+
+def _s0(name: str, s0: S0, tokens: int) -> Layout:
     geometry, page = s0.geometry, s0.page_bytes / KIB
     kv = _kv_kib(s0)
     ssm, conv = geometry.ssm_bytes / KIB, geometry.conv_bytes / KIB
     return Layout(
-        name="S0",
+        name=name,
+        kind=s0.name,
         title="coarse\nshared pages",
         attention=(
             Page(
@@ -129,7 +165,8 @@ def _s0(s0: S0) -> Layout:
                     Piece(kib=page - kv, color=UNUSED, label=f"unused {page - kv:,g}"),
                 )
             ),
-        ),
+        )
+        * -(-tokens // s0.block_size),
         attention_note=f"one {page:,g}-KiB page a {s0.block_size}-token block",
         checkpoint=(
             Page(
@@ -144,12 +181,13 @@ def _s0(s0: S0) -> Layout:
     )
 
 
-def _s1(s1: S1) -> Layout:
+def _s1(name: str, s1: S1, tokens: int) -> Layout:
     page, conv = s1.page_bytes / KIB, s1.geometry.conv_bytes / KIB
     return Layout(
-        name="S1",
+        name=name,
+        kind=s1.name,
         title="paged\ncheckpoints",
-        attention=(_kv_page(s1),),
+        attention=(_kv_page(s1),) * -(-tokens // s1.block_size),
         attention_note=f"one {page:g}-KiB page a {s1.block_size}-token block",
         checkpoint=(
             *_members(s1),
@@ -166,7 +204,7 @@ def _s1(s1: S1) -> Layout:
     )
 
 
-def _s2(s2: S2) -> Layout:
+def _s2(name: str, s2: S2, tokens: int) -> Layout:
     page, conv = s2.page_bytes / KIB, s2.geometry.conv_bytes / KIB
     slot = page / s2.num_slots
     slots = [
@@ -175,9 +213,10 @@ def _s2(s2: S2) -> Layout:
         for kib, color in ((conv, OTHERS if index else CONV), (slot - conv, UNUSED))
     ]
     return Layout(
-        name="S2",
+        name=name,
+        kind=s2.name,
         title="packed\nconvolution",
-        attention=(_kv_page(s2),),
+        attention=(_kv_page(s2),) * -(-tokens // s2.block_size),
         attention_note=f"one {page:g}-KiB page a {s2.block_size}-token block",
         checkpoint=(*_members(s2), Page(pieces=tuple(slots))),
         checkpoint_note=f"every {s2.checkpoint_grid:,} tokens, {s2.num_members} member pages and a "
@@ -186,13 +225,14 @@ def _s2(s2: S2) -> Layout:
     )
 
 
-def _d0(d0: D0) -> Layout:
+def _d0(name: str, d0: D0, tokens: int) -> Layout:
     geometry, unit = d0.geometry, d0.unit_bytes / KIB
     ssm, conv = geometry.ssm_bytes / KIB, geometry.conv_bytes / KIB
-    units = round(_kv_kib_of(512, geometry) / unit)
+    units = -(-tokens // d0.block_size)
     share = 100.0 * float(d0.attention_fraction)
     return Layout(
-        name="D0",
+        name=name,
+        kind=d0.name,
         title="native\ndual pools",
         attention=tuple(Page(pieces=(Piece(kib=unit, color=KV),)) for _ in range(units)),
         attention_note=f"{units} units of {d0.block_size} tokens, {unit:g} KiB; "
@@ -225,15 +265,11 @@ def _members(organization: S1) -> tuple[Page, ...]:
 
 
 def _kv_kib(organization: Organization) -> float:
-    return _kv_kib_of(organization.block_size, organization.geometry)
-
-
-def _kv_kib_of(tokens: int, geometry: StateGeometry) -> float:
-    return tokens * geometry.kv_token_bytes / KIB
+    return organization.block_size * organization.geometry.kv_token_bytes / KIB
 
 
 def _draw_row(axis: Axes, row: Layout, *, y: float, column: float, right: float) -> None:
-    color = style.COLORS[row.name.lower()]
+    color = style.color(row.kind)
     axis.text(-610.0, y + 0.30, row.name, color=color, fontsize=13, weight="bold", va="center")
     axis.text(-610.0, y - 0.03, row.title, fontsize=7.5, va="center", linespacing=1.15)
     if row.shares_pool:

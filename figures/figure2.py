@@ -12,28 +12,32 @@ from matplotlib.patches import Patch
 from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin
 from analysis.published import published_value
-from analysis.runs import Origin, Runs, spell
+from analysis.runs import THROUGHPUT, Origin, Runs
 from figures import style
 from figures.points import (
     Point,
     bars,
-    is_there,
+    has,
     leave_empty,
     marks,
+    not_drawn,
     of_seeds,
-    require_complete,
     spread_sentence,
 )
+from figures.registry import plot
 
 ORGANIZATIONS = ("s0", "s1", "s2")
-THROUGHPUT, E2E, TTFT, WAITING = "throughput_tok_per_s", "e2e_p99_s", "ttft_p99_s", "waiting_max"
+E2E, TTFT, WAITING = "e2e_p99_s", "ttft_p99_s", "waiting_max"
 
 _EXAMPLE = {THROUGHPUT: "mean_throughput", E2E: "mean_run_level_e2e_p99"}
 """Quantities of Table E-4, which prints S1 and S2 at b108."""
 
 
-MainPanel = dict[str, list[Point]]
-"""The three organizations by budget."""
+Bars = dict[str, Point]
+"""By organization; those without a run are not in it."""
+
+MainPanel = dict[str, Bars]
+"""By budget."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,53 +46,58 @@ class LowLoad:
 
     budget: str
     cap: int
-    throughput: tuple[Point, ...]
-    ttft: tuple[Point, ...]
-    e2e: tuple[Point, ...]
-    waiting: tuple[str, ...]
-    """Range over seeds of the largest polled number of waiting requests."""
-    waiting_published: tuple[str, ...]
+    throughput: Bars
+    ttft: Bars
+    e2e: Bars
+    waiting: dict[str, str]
+    """Range over seeds of the largest polled number of waiting requests, by organization."""
+    waiting_published: dict[str, str]
 
 
+@plot("2")
 def from_ledgers(ledgers: Ledgers) -> Figure:
     """Means over seeds of throughput and of run-level p99 latencies (Section 5.1).
 
     Raises:
-        AnalysisError: a cell lacks a run or a metric; all such cells are named.
+        AnalysisError: an arm lacks a seed or a metric of it; all such cells are named.
     """
     main = ledgers.runs("q1", "main")
     low = [ledgers.runs("q1", block) for block in ("low_b63", "low_b108")]
+    origin = common_origin([main, *low])
     metrics = [THROUGHPUT, E2E, TTFT, WAITING]
-    require_complete(
+    absent = not_drawn(
         "2",
         [
             (main, main.design.arms(), [THROUGHPUT, E2E]),
             *((runs, runs.design.arms(), metrics) for runs in low),
         ],
     )
-    panels: list[MainPanel | Runs] = [
-        _main_panel(main, metric) if is_there(main) else main for metric in (THROUGHPUT, E2E)
-    ]
-    return _draw(
+    panels = [_main_panel(main, metric) or main for metric in (THROUGHPUT, E2E)]
+    figure = _draw(
         panels,
-        [_low_panel(runs) if is_there(runs) else runs for runs in low],
-        origin=common_origin([main, *low]),
-        seeds=(spell(main.seeds), spell(low[0].seeds)),
+        [_low_panel(runs) or runs for runs in low],
+        origin=origin,
+        seeds=(main.seeds_text, low[0].seeds_text),
         counts=(len(main.seeds), len(low[0].seeds)),
     )
+    style.leave_out(figure, absent)
+    return figure
 
 
 def _main_panel(runs: Runs, metric: str) -> MainPanel:
-    return {
-        budget: [
-            of_seeds(
-                runs.values(Arm(organization=organization, budget=budget), metric),
+    """The budgets that have a run of some organization."""
+    panel = {
+        budget: {
+            organization: of_seeds(
+                runs.values(arm, metric),
                 published=_published_main(organization, budget, metric),
             )
             for organization in ORGANIZATIONS
-        ]
+            if has(runs, arm := Arm(organization=organization, budget=budget), [metric])
+        }
         for budget in runs.design.budget
     }
+    return {budget: bars for budget, bars in panel.items() if bars}
 
 
 def _published_main(organization: str, budget: str, metric: str) -> float | None:
@@ -97,35 +106,47 @@ def _published_main(organization: str, budget: str, metric: str) -> float | None
     return published_value("E-4", _EXAMPLE[metric], organization.upper())
 
 
-def _low_panel(runs: Runs) -> LowLoad:
+def _low_panel(runs: Runs) -> LowLoad | None:
+    """None without a run of any organization."""
     budget, cap = runs.design.budget[0], runs.design.cap[0]
     letter = {"b63": "c", "b108": "d"}[budget]
-    arms = [Arm(organization=organization) for organization in ORGANIZATIONS]
-    rows = [f"{letter}/{arm.organization_label}/{budget}/cap {cap}" for arm in arms]
-    printed = [
-        published_value("E-3", f"{budget}/{arm.organization_label}", "throughput") for arm in arms
-    ]
-    waiting = [runs.values(arm, WAITING) for arm in arms]
+    arms = {
+        name: arm
+        for name in ORGANIZATIONS
+        if has(runs, arm := Arm(organization=name), [THROUGHPUT, E2E, TTFT, WAITING])
+    }
+    if not arms:
+        return None
+    rows = {name: f"{letter}/{name.upper()}/{budget}/cap {cap}" for name in arms}
+    waiting = {name: runs.values(arm, WAITING) for name, arm in arms.items()}
     return LowLoad(
         budget=budget,
         cap=cap,
-        throughput=tuple(
-            of_seeds(runs.values(arm, THROUGHPUT), published=value)
-            for arm, value in zip(arms, printed, strict=True)
-        ),
-        ttft=tuple(
-            of_seeds(runs.values(arm, TTFT), published=published_value("figure-2", row, "ttft_p99"))
-            for arm, row in zip(arms, rows, strict=True)
-        ),
-        e2e=tuple(of_seeds(runs.values(arm, E2E)) for arm in arms),
-        waiting=tuple(_range(int(value.min()), int(value.max())) for value in waiting),
-        waiting_published=tuple(
-            _range(
+        throughput={
+            name: of_seeds(
+                runs.values(arm, THROUGHPUT),
+                published=published_value("E-3", f"{budget}/{name.upper()}", "throughput"),
+            )
+            for name, arm in arms.items()
+        },
+        ttft={
+            name: of_seeds(
+                runs.values(arm, TTFT),
+                published=published_value("figure-2", rows[name], "ttft_p99"),
+            )
+            for name, arm in arms.items()
+        },
+        e2e={name: of_seeds(runs.values(arm, E2E)) for name, arm in arms.items()},
+        waiting={
+            name: _range(int(values.min()), int(values.max())) for name, values in waiting.items()
+        },
+        waiting_published={
+            name: _range(
                 int(published_value("figure-2", row, "waiting_gauge_run_max_low")),
                 int(published_value("figure-2", row, "waiting_gauge_run_max_high")),
             )
-            for row in rows
-        ),
+            for name, row in rows.items()
+        },
     )
 
 
@@ -157,7 +178,7 @@ def _draw(
         _grouped(axis, panel)
         axis.set_title(title)
         axis.set_ylabel(unit, labelpad=2)
-        points += [point for group in panel.values() for point in group]
+        points += [point for group in panel.values() for point in group.values()]
     points += _low_loads((c, d), low)
     _legend(figure)
     style.footer(
@@ -175,13 +196,13 @@ def _low_loads(axes: tuple[Axes, Axes], panels: Sequence[LowLoad | Runs]) -> lis
     drawn: list[tuple[Axes, Axes, LowLoad]] = []
     for axis, panel, letter in zip(axes, panels, "cd", strict=True):
         if isinstance(panel, Runs):
-            leave_empty(axis, f"({letter}) low load", panel)
+            leave_empty(axis, f"({letter}) low load", panel, x=0.75)  # beside the other's scale
             continue
         axis.set_title(f"({letter}) low load, {panel.budget}")
         drawn.append((axis, _low_load(axis, panel), panel))
     if not drawn:
         return []
-    top = 1.22 * max(point.value for _, _, panel in drawn for point in panel.e2e)
+    top = 1.22 * max(point.value for _, _, panel in drawn for point in panel.e2e.values())
     for index, (axis, latency, panel) in enumerate(drawn):
         latency.set_ylim(0.0, top)
         _waiting_rows(axis, panel, labels=index == 0)
@@ -191,18 +212,21 @@ def _low_loads(axes: tuple[Axes, Axes], panels: Sequence[LowLoad | Runs]) -> lis
         latency.tick_params(labelright=False)
     drawn[0][0].set_ylabel("output tokens / s", labelpad=2)
     drawn[-1][1].set_ylabel("p99, s", labelpad=3)
-    return [point for _, _, panel in drawn for point in (*panel.throughput, *panel.ttft)]
+    return [
+        point
+        for _, _, panel in drawn
+        for point in (*panel.throughput.values(), *panel.ttft.values())
+    ]
 
 
 def _grouped(axis: Axes, panel: MainPanel) -> None:
     width = 0.27
-    for index, points in enumerate(panel.values()):
-        positions = [index + (k - 1) * width for k in range(len(points))]
+    for index, group in enumerate(panel.values()):
         bars(
             axis,
-            positions,
-            points,
-            colors=[style.COLORS[name] for name in ORGANIZATIONS],
+            [index + (ORGANIZATIONS.index(name) - 1) * width for name in group],
+            list(group.values()),
+            colors=[style.color(name) for name in group],
             width=0.92 * width,
         )
     axis.set_xticks(range(len(panel)), list(panel))
@@ -211,9 +235,9 @@ def _grouped(axis: Axes, panel: MainPanel) -> None:
 
 def _low_load(axis: Axes, panel: LowLoad) -> Axes:
     """Bars on the left axis, latencies on the right one, the waiting gauge below."""
-    positions = [float(index) for index in range(len(ORGANIZATIONS))]
-    colors = [style.COLORS[name] for name in ORGANIZATIONS]
-    bars(axis, positions, panel.throughput, colors=colors, width=0.74, alpha=0.35)
+    positions = [float(index) for index in range(len(panel.throughput))]
+    colors = [style.color(name) for name in panel.throughput]
+    bars(axis, positions, list(panel.throughput.values()), colors=colors, width=0.74, alpha=0.35)
     axis.set_ylim(0.0, 300.0)
     latency = axis.twinx()
     latency.grid(False)
@@ -221,7 +245,7 @@ def _low_load(axis: Axes, panel: LowLoad) -> Axes:
     for points, marker, label in ((panel.e2e, "o", "E2E"), (panel.ttft, "D", "TTFT")):
         latency.plot(
             positions,
-            [point.value for point in points],
+            [point.value for point in points.values()],
             linestyle="none",
             marker=marker,
             markersize=5.0,
@@ -229,8 +253,9 @@ def _low_load(axis: Axes, panel: LowLoad) -> Axes:
             zorder=4,
             label=label,
         )
-    marks(latency, positions, [_only_published(point) for point in panel.ttft], spread=0.52)
-    axis.set_xticks(positions, [name.upper() for name in ORGANIZATIONS])
+    published = [_only_published(point) for point in panel.ttft.values()]
+    marks(latency, positions, published, spread=0.52)
+    axis.set_xticks(positions, [name.upper() for name in panel.throughput])
     axis.tick_params(axis="x", length=0)
     return latency
 
@@ -241,7 +266,7 @@ def _waiting_rows(axis: Axes, panel: LowLoad, *, labels: bool) -> None:
     rows = (("most waiting", panel.waiting), ("paper", panel.waiting_published))
     for row, (label, texts) in enumerate(rows):
         y = -0.185 - 0.088 * row
-        for position, text in enumerate(texts):
+        for position, text in enumerate(texts.values()):
             axis.text(position, y, text, transform=transform, ha="center", va="top", fontsize=7)
         if labels:
             axis.text(-0.62, y, label, transform=transform, ha="right", va="top", fontsize=7)
@@ -253,7 +278,7 @@ def _only_published(point: Point) -> Point:
 
 def _legend(figure: Figure) -> None:
     handles = [
-        *(Patch(color=style.COLORS[name], label=name.upper()) for name in ORGANIZATIONS),
+        *(Patch(color=style.color(name), label=name.upper()) for name in ORGANIZATIONS),
         Line2D([], [], linestyle="none", marker="o", color=style.INK, label="E2E p99 (right axis)"),
         Line2D(
             [], [], linestyle="none", marker="D", color=style.INK, label="TTFT p99 (right axis)"

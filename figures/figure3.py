@@ -12,27 +12,33 @@ from matplotlib.patches import Patch
 from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin
 from analysis.published import published_value
-from analysis.runs import Origin, Runs, spell
+from analysis.runs import THROUGHPUT, Origin, Runs
 from analysis.tables.beside import PAPER
 from analysis.tables.no_sharing_index import index_by_seed
 from figures import style
 from figures.points import (
     Point,
     bars,
-    is_there,
+    has,
+    lacks_cells,
     leave_empty,
     marks,
+    not_drawn,
     of_seeds,
-    require_complete,
     spread_sentence,
 )
+from figures.registry import derived, plot
 
 ORGANIZATIONS = ("s0", "s1", "s2")
 ANCHORS = {"anchor_b63": "b63", "anchor_b108": "b108"}
 """Block of Q2: the paper's name of the operating point."""
-THROUGHPUT, INPUT = "throughput_tok_per_s", "c_once_tokens"
+INPUT = "c_once_tokens"
 
 _KILO = 1000.0
+
+
+Bars = dict[str, Point]
+"""By organization; those without a run are not in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,62 +46,71 @@ class Anchor:
     """The three organizations at one operating point of panel (a)."""
 
     label: str
-    input_ktok: tuple[Point, ...]
-    throughput: tuple[Point, ...]
+    input_ktok: Bars
+    throughput: Bars
 
 
 @dataclass(frozen=True, kw_only=True)
 class Indices:
-    """Ratios to S0 of panel (b), by organization."""
+    """Ratios to S0 of panel (b)."""
 
-    inputs: tuple[Point, ...]
-    throughput: tuple[Point, ...]
+    inputs: Bars
+    throughput: Bars
 
 
+@plot("3")
 def from_ledgers(ledgers: Ledgers) -> Figure:
     """Means over seeds; the index of (b) is a mean of within-seed ratios (Appendix G.1).
 
     Raises:
-        AnalysisError: a cell lacks a run or a metric; all such cells are named.
+        AnalysisError: an arm lacks a seed or a metric of it; all such cells are named.
     """
     anchors = {name: ledgers.runs("q2", name) for name in ANCHORS}
     control = ledgers.runs("q2", "no_sharing")
     every = [*anchors.values(), control]
-    require_complete("3", [(runs, _arms(), [THROUGHPUT, INPUT]) for runs in every])
-    present = [_anchor(runs, ANCHORS[name]) for name, runs in anchors.items() if is_there(runs)]
-    return _draw(
+    origin = common_origin(every)
+    absent = not_drawn("3", [(runs, _arms(), [THROUGHPUT, INPUT]) for runs in every])
+    present = [_anchor(runs, ANCHORS[name]) for name, runs in anchors.items() if _drawn(runs)]
+    indices = _indices(control)
+    if not present and indices is None:
+        raise lacks_cells("3", absent)
+    figure = _draw(
         present or anchors["anchor_b63"],
-        _indices(control) if is_there(control) else control,
-        origin=common_origin(every),
+        indices or control,
+        origin=origin,
         samples=(
             f"(a) n = {len(anchors['anchor_b63'].seeds)} seeds a bar "
-            f"({spell(anchors['anchor_b63'].seeds)}); (b) n = {len(control.seeds)} "
-            f"({spell(control.seeds)})."
+            f"({anchors['anchor_b63'].seeds_text}); (b) n = {len(control.seeds)} "
+            f"({control.seeds_text})."
         ),
     )
+    style.leave_out(figure, absent)
+    return figure
 
 
+@derived("3")
 def from_paper() -> Figure:
     """The published values alone (Table E-1, Appendix G.1)."""
     anchors = [
         Anchor(
             label=_anchor_label(budget, _printed(budget, "s0", "rate")),
-            input_ktok=tuple(
-                Point(value=_printed(budget, name, "c_once") / _KILO) for name in ORGANIZATIONS
-            ),
-            throughput=tuple(
-                Point(value=_printed(budget, name, "throughput")) for name in ORGANIZATIONS
-            ),
+            input_ktok={
+                name: Point(value=_printed(budget, name, "c_once") / _KILO)
+                for name in ORGANIZATIONS
+            },
+            throughput={
+                name: Point(value=_printed(budget, name, "throughput")) for name in ORGANIZATIONS
+            },
         )
         for budget in ANCHORS.values()
     ]
     return _draw(
         anchors,
         Indices(
-            inputs=tuple(Point(value=_printed_index(name, INPUT)) for name in ORGANIZATIONS),
-            throughput=tuple(
-                Point(value=_printed_index(name, THROUGHPUT)) for name in ORGANIZATIONS
-            ),
+            inputs={name: Point(value=_printed_index(name, INPUT)) for name in ORGANIZATIONS},
+            throughput={
+                name: Point(value=_printed_index(name, THROUGHPUT)) for name in ORGANIZATIONS
+            },
         ),
         origin=PAPER,
         samples="(a) n = 3 seeds a bar; (b) n = 12. The paper prints no interval.",
@@ -106,30 +121,39 @@ def _arms() -> list[Arm]:
     return [Arm(organization=name) for name in ORGANIZATIONS]
 
 
+def _drawn(runs: Runs) -> dict[str, Arm]:
+    """The organizations that have every run."""
+    return {str(arm.organization): arm for arm in _arms() if has(runs, arm, [THROUGHPUT, INPUT])}
+
+
 def _anchor(runs: Runs, budget: str) -> Anchor:
+    arms = _drawn(runs)
     return Anchor(
         label=_anchor_label(budget, runs.design.rate_per_s[0]),
-        input_ktok=tuple(
-            of_seeds(
+        input_ktok={
+            name: of_seeds(
                 runs.values(arm, INPUT) / _KILO,
-                published=_printed(budget, str(arm.organization), "c_once") / _KILO,
+                published=_printed(budget, name, "c_once") / _KILO,
             )
-            for arm in _arms()
-        ),
-        throughput=tuple(
-            of_seeds(
-                runs.values(arm, THROUGHPUT),
-                published=_printed(budget, str(arm.organization), "throughput"),
+            for name, arm in arms.items()
+        },
+        throughput={
+            name: of_seeds(
+                runs.values(arm, THROUGHPUT), published=_printed(budget, name, "throughput")
             )
-            for arm in _arms()
-        ),
+            for name, arm in arms.items()
+        },
     )
 
 
-def _indices(runs: Runs) -> Indices:
+def _indices(runs: Runs) -> Indices | None:
+    """None without runs of S0, which the others are divided by."""
+    arms = _drawn(runs)
+    if "s0" not in arms:
+        return None
     return Indices(
-        inputs=tuple(_index(runs, arm, INPUT) for arm in _arms()),
-        throughput=tuple(_index(runs, arm, THROUGHPUT) for arm in _arms()),
+        inputs={name: _index(runs, arm, INPUT) for name, arm in arms.items()},
+        throughput={name: _index(runs, arm, THROUGHPUT) for name, arm in arms.items()},
     )
 
 
@@ -170,7 +194,7 @@ def _draw(
     else:
         _control(right, control)
         right.set_title(title)
-        points += control.throughput
+        points += control.throughput.values()
     titles = ("(a) recorded initial input", "(a) throughput")
     for axis, title in zip((left, middle), titles, strict=True):
         if isinstance(anchors, Runs):
@@ -181,7 +205,7 @@ def _draw(
         _grouped(axis, [anchor.label for anchor in anchors], groups)
         axis.set_ylabel("C_once, 1,000 tokens / run" if first else "output tokens / s")
         axis.set_title(title)
-        points += [point for group in groups for point in group]
+        points += [point for group in groups for point in group.values()]
     has_runs = origin != PAPER
     _legend(figure, paper=has_runs)
     spread = spread_sentence(points)
@@ -195,14 +219,14 @@ def _draw(
     return figure
 
 
-def _grouped(axis: Axes, labels: Sequence[str], groups: Sequence[Sequence[Point]]) -> None:
+def _grouped(axis: Axes, labels: Sequence[str], groups: Sequence[Bars]) -> None:
     width = 0.28
-    for index, points in enumerate(groups):
+    for index, group in enumerate(groups):
         bars(
             axis,
-            [index + (k - 1) * width for k in range(len(points))],
-            points,
-            colors=[style.COLORS[name] for name in ORGANIZATIONS],
+            [index + (ORGANIZATIONS.index(name) - 1) * width for name in group],
+            list(group.values()),
+            colors=[style.color(name) for name in group],
             width=0.92 * width,
         )
     axis.set_xticks(range(len(labels)), labels)
@@ -211,34 +235,35 @@ def _grouped(axis: Axes, labels: Sequence[str], groups: Sequence[Sequence[Point]
 
 def _control(axis: Axes, indices: Indices) -> None:
     """Both as ratios to S0, so that one axis carries them."""
-    positions = [float(k) for k in range(len(ORGANIZATIONS))]
+    positions = [float(k) for k in range(len(indices.inputs))]
+    throughput = list(indices.throughput.values())
     bars(
         axis,
         positions,
-        [Point(value=point.value) for point in indices.inputs],
-        colors=[style.COLORS[name] for name in ORGANIZATIONS],
+        [Point(value=point.value) for point in indices.inputs.values()],
+        colors=[style.color(name) for name in indices.inputs],
         width=0.62,
         alpha=0.45,
     )
     axis.plot(
         positions,
-        [point.value for point in indices.throughput],
+        [point.value for point in throughput],
         color=style.INK,
         marker="o",
         markersize=4.5,
         linewidth=1.0,
         zorder=5,
     )
-    marks(axis, positions, indices.throughput, spread=0.36)
+    marks(axis, positions, throughput, spread=0.36)
     axis.set_ylim(0.0, 1.65)
-    axis.set_xticks(positions, [name.upper() for name in ORGANIZATIONS])
+    axis.set_xticks(positions, [name.upper() for name in indices.inputs])
     axis.tick_params(axis="x", length=0)
     axis.set_ylabel("over S0 of the same seed")
 
 
 def _legend(figure: Figure, *, paper: bool) -> None:
     handles: list[Patch | Line2D] = [
-        Patch(color=style.COLORS[name], label=name.upper()) for name in ORGANIZATIONS
+        Patch(color=style.color(name), label=name.upper()) for name in ORGANIZATIONS
     ]
     handles += [
         Patch(color=style.FAINT, alpha=0.45, label="C_once (b)"),

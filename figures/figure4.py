@@ -12,11 +12,12 @@ from analysis.effects import relative_changes
 from analysis.families import Arm
 from analysis.ledgers import Ledgers
 from analysis.published import published_value
-from analysis.runs import Origin, spell
+from analysis.runs import THROUGHPUT, Origin
 from analysis.tables.beside import PAPER
-from analysis.tables.g2 import METRIC, STEPS, Step, interaction_pp, step_pairs
+from analysis.tables.g2 import STEPS, Step, interaction_pp, step_pairs
 from figures import style
-from figures.points import Point, bars, of_seeds, require_complete, spread_sentence
+from figures.points import Point, bars, lacks_cells, not_drawn, of_seeds, spread_sentence
+from figures.registry import derived, plot
 
 SHOWN = STEPS[:2]
 """S1/S0 and S2/S1; D0/S2 stands in Table G-2."""
@@ -28,55 +29,57 @@ class StepEffects:
     """One step at both endpoints."""
 
     step: Step
-    points: tuple[Point, ...]
-    interaction_pp: float
+    points: dict[float, Point]
+    """By endpoint; one without its runs is not in it."""
+    interaction_pp: float | None
     interaction_published_pp: float | None = None
 
 
+@plot("4")
 def from_ledgers(ledgers: Ledgers) -> Figure:
     """Means of seedwise relative changes at q = 0 and q = 1 (Section 5.2).
 
     Raises:
         NoRunsError: the block was not run.
-        AnalysisError: a cell lacks a run or a throughput; all such cells are named.
+        AnalysisError: an arm lacks a seed or its throughput; all such cells are named.
     """
     runs = ledgers.runs("q3", "sharing")
     origin = runs.origin
     organizations = dict.fromkeys(name for s in SHOWN for name in (s.numerator, s.denominator))
     arms = [Arm(organization=name, sharing=q) for name in organizations for q in ENDPOINTS]
-    require_complete("4", [(runs, arms, [METRIC])])
-    effects = []
-    for step in SHOWN:
-        interaction = interaction_pp(runs, step)
-        assert interaction is not None, "complete runs have an interaction"
-        points = tuple(
-            of_seeds(
-                relative_changes(step_pairs(runs, step, sharing)),
-                published=_printed(step, sharing),
-            )
-            for sharing in ENDPOINTS
+    absent = not_drawn("4", [(runs, arms, [THROUGHPUT])])
+    every = [
+        StepEffects(
+            step=step,
+            points={
+                sharing: of_seeds(relative_changes(pairs), published=_printed(step, sharing))
+                for sharing in ENDPOINTS
+                if not (pairs := step_pairs(runs, step, sharing)).undefined
+            },
+            interaction_pp=interaction_pp(runs, step),
+            interaction_published_pp=_printed_interaction(step),
         )
-        effects.append(
-            StepEffects(
-                step=step,
-                points=points,
-                interaction_pp=interaction,
-                interaction_published_pp=_printed_interaction(step),
-            )
-        )
-    return _draw(
+        for step in SHOWN
+    ]
+    effects = [each for each in every if each.points]
+    if not effects:
+        raise lacks_cells("4", absent)
+    figure = _draw(
         effects,
         origin=origin,
-        sample=f"n = {len(runs.seeds)} matched seeds ({spell(runs.seeds)})",
+        sample=f"n = {len(runs.seeds)} matched seeds ({runs.seeds_text})",
     )
+    style.leave_out(figure, absent)
+    return figure
 
 
+@derived("4")
 def from_paper() -> Figure:
     """The printed effects and interactions alone."""
     effects = [
         StepEffects(
             step=step,
-            points=tuple(Point(value=_printed(step, sharing)) for sharing in ENDPOINTS),
+            points={sharing: Point(value=_printed(step, sharing)) for sharing in ENDPOINTS},
             interaction_pp=_printed_interaction(step),
         )
         for step in SHOWN
@@ -102,10 +105,11 @@ def _draw(effects: Sequence[StepEffects], *, origin: Origin, sample: str) -> Fig
     figure, axis = plt.subplots(figsize=(style.COLUMN_IN, 3.0))
     width = 0.36
     for index, each in enumerate(effects):
-        color = style.COLORS[each.step.numerator]
-        positions = [sharing_index + (index - 0.5) * width for sharing_index in range(2)]
-        bars(axis, positions, each.points, colors=[color] * 2, width=0.94 * width)
-        for position, point in zip(positions, each.points, strict=True):
+        color = style.color(each.step.numerator)
+        points = list(each.points.values())
+        positions = [ENDPOINTS.index(sharing) + (index - 0.5) * width for sharing in each.points]
+        bars(axis, positions, points, colors=[color] * len(points), width=0.94 * width)
+        for position, point in zip(positions, points, strict=True):
             top = max(point.value, point.published or 0.0, *(point.value + e for e in point.error))
             axis.annotate(
                 f"{point.value:.1f}",
@@ -120,11 +124,12 @@ def _draw(effects: Sequence[StepEffects], *, origin: Origin, sample: str) -> Fig
     axis.tick_params(axis="x", length=0)
     axis.set_ylabel("throughput effect, %")
     axis.set_ylim(0.0, 1.06 * axis.get_ylim()[1])
-    has_runs = any(point.seeds for each in effects for point in each.points)
+    every = [point for each in effects for point in each.points.values()]
+    has_runs = any(point.seeds for point in every)
     handles: list[Patch | Line2D] = [
         Patch(
-            color=style.COLORS[each.step.numerator],
-            label=f"{each.step.label.replace('/', ' over ')}; {_interaction_text(each)}",
+            color=style.color(each.step.numerator),
+            label=f"{each.step.label.replace('/', ' over ')}{_interaction_text(each)}",
         )
         for each in effects
     ]
@@ -138,7 +143,7 @@ def _draw(effects: Sequence[StepEffects], *, origin: Origin, sample: str) -> Fig
         labelspacing=0.3,
         borderaxespad=0.2,
     )
-    spread = spread_sentence(point for each in effects for point in each.points)
+    spread = spread_sentence(every)
     style.footer(
         figure,
         style.origin_sentence(origin),
@@ -150,7 +155,9 @@ def _draw(effects: Sequence[StepEffects], *, origin: Origin, sample: str) -> Fig
 
 
 def _interaction_text(each: StepEffects) -> str:
-    text = f"{each.interaction_pp:+.1f} pp from q = 0 to 1"
+    if each.interaction_pp is None:
+        return ""
+    text = f"; {each.interaction_pp:+.1f} pp from q = 0 to 1"
     if each.interaction_published_pp is not None:
         text += f" (paper {each.interaction_published_pp:+.1f})"
     return text

@@ -1,7 +1,8 @@
 """Figure 5: throughput of D0 and S2 over the offered load, at two budgets (Q5)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
@@ -11,19 +12,21 @@ from matplotlib.lines import Line2D
 from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin
 from analysis.published import published_value
-from analysis.runs import Runs, spell
+from analysis.runs import THROUGHPUT, Runs
 from figures import style
 from figures.points import (
     Point,
+    has,
     is_there,
     leave_empty,
+    not_drawn,
     of_seeds,
-    require_complete,
     spread_sentence,
 )
+from figures.registry import plot
+from hsexp.plan.cells import format_seeds
 
 BLOCKS = ("curve_b63", "curve_b108")
-METRIC = "throughput_tok_per_s"
 
 PRINTED: Mapping[tuple[str, str, float], tuple[str, str]] = {
     ("b63", "s2", 0.8): ("E-3", "b63/S2"),
@@ -45,59 +48,70 @@ class Curve:
 
     organization: str
     rates_per_s: tuple[float, ...]
+    span_per_s: float
+    """Between the least and the greatest load of the panel."""
     points: tuple[Point, ...]
 
 
+@plot("5")
 def from_ledgers(ledgers: Ledgers) -> Figure:
     """Means over the seeds that all points share (Section 5.3).
 
     Raises:
         NoRunsError: neither block was run.
-        AnalysisError: a cell lacks a run or a throughput; all such cells are named.
+        AnalysisError: an arm lacks a seed or its throughput; all such cells are named.
     """
     every = [ledgers.runs("q5", block) for block in BLOCKS]
     origin = common_origin(every)
-    require_complete("5", [(runs, runs.design.arms(), [METRIC]) for runs in every])
+    absent = not_drawn("5", [(runs, runs.design.arms(), [THROUGHPUT]) for runs in every])
     figure, axes = plt.subplots(
         1, len(every), figsize=(style.PAGE_IN, 3.05), sharey=True, squeeze=False
     )
-    points: list[Point] = []
+    drawn: dict[str, list[Point]] = {}
     for axis, runs, letter in zip(axes[0], every, "ab", strict=True):
         title = f"({letter}) {runs.design.budget[0]}, cap {runs.design.cap[0]}"
         if not is_there(runs):
             leave_empty(axis, title, runs)
             continue
-        for organization in runs.design.organization:
+        for index, organization in enumerate(runs.design.organization):
             curve = _curve(runs, organization)
-            _plot(axis, curve)
-            points += curve.points
+            if curve.points:
+                _plot(axis, curve, index)
+                drawn.setdefault(organization, []).extend(curve.points)
         rates = [rate for rate in runs.design.rate_per_s if rate is not None]
         axis.set_title(title)
         axis.set_xticks(rates, [f"{rate:g}" for rate in rates])
         axis.set_xlabel("offered requests / s")
     axes[0][0].set_ylabel("output tokens / s")
     axes[0][0].set_ylim(0.0, 800.0)
-    _legend(figure)
+    _legend(figure, drawn)
     seeds = every[0].seeds
     style.footer(
         figure,
-        f"{style.origin_sentence(origin)} n = {len(seeds)} seeds a point ({spell(seeds)}).",
-        f"{spread_sentence(points)} Dots and diamonds stand beside their load.",
+        f"{style.origin_sentence(origin)} n = {len(seeds)} seeds a point ({format_seeds(seeds)}).",
+        f"{spread_sentence(chain(*drawn.values()))} Dots and diamonds stand beside their load.",
         "Paper: the points that Tables E-1, E-3 and E-6 (traced runs) print.",
     )
     figure.subplots_adjust(left=0.072, right=0.99, top=0.92, bottom=0.365, wspace=0.07)
+    style.leave_out(figure, absent)
     return figure
 
 
 def _curve(runs: Runs, organization: str) -> Curve:
     budget = runs.design.budget[0]
-    rates = tuple(rate for rate in runs.design.rate_per_s if rate is not None)
+    arms = {
+        rate: Arm(organization=organization, rate_per_s=rate)
+        for rate in runs.design.rate_per_s
+        if rate is not None
+    }
+    rates = tuple(rate for rate, arm in arms.items() if has(runs, arm, [THROUGHPUT]))
     return Curve(
         organization=organization,
         rates_per_s=rates,
+        span_per_s=max(arms) - min(arms),
         points=tuple(
             of_seeds(
-                runs.values(Arm(organization=organization, rate_per_s=rate), METRIC),
+                runs.values(arms[rate], THROUGHPUT),
                 published=_published(budget, organization, rate),
             )
             for rate in rates
@@ -110,19 +124,20 @@ def _published(budget: str, organization: str, rate: float) -> float | None:
     return None if place is None else published_value(*place, "throughput")
 
 
-def _plot(axis: Axes, curve: Curve) -> None:
-    color = style.COLORS[curve.organization]
+def _plot(axis: Axes, curve: Curve, index: int) -> None:
+    """The index is that of the organization, and says where its single runs stand."""
+    color = style.color(curve.organization)
     axis.plot(
         curve.rates_per_s,
         [point.value for point in curve.points],
         color=color,
-        marker=style.MARKERS[curve.organization],
+        marker=style.marker(curve.organization),
         markersize=3.8,
         zorder=3,
     )
     # D0's runs stand to the left of its mean, S2's to the right; the published value beyond them.
-    side = -1.0 if curve.organization == "d0" else 1.0
-    unit = side * (curve.rates_per_s[-1] - curve.rates_per_s[0]) / 100.0
+    side = -1.0 if index % 2 == 0 else 1.0
+    unit = side * (1.0 + index // 2) * curve.span_per_s / 100.0
     dots = style.seed_marker(markerfacecolor=color)
     paper = style.published_marker(markeredgecolor=color)
     for rate, point in zip(curve.rates_per_s, curve.points, strict=True):
@@ -131,14 +146,16 @@ def _plot(axis: Axes, curve: Curve) -> None:
             axis.plot([rate + 4.0 * unit], [point.published], **paper)
 
 
-def _legend(figure: Figure) -> None:
+def _legend(figure: Figure, drawn: Mapping[str, Sequence[Point]]) -> None:
     handles = []
-    for name in ("d0", "s2"):
-        color = style.COLORS[name]
+    for name in drawn:
+        color = style.color(name)
         label = name.upper()
-        handles.append(Line2D([], [], color=color, marker=style.MARKERS[name], label=label))
-    for name in ("d0", "s2"):
-        marker = style.published_marker(markeredgecolor=style.COLORS[name])
+        handles.append(Line2D([], [], color=color, marker=style.marker(name), label=label))
+    for name, points in drawn.items():
+        if all(point.published is None for point in points):
+            continue
+        marker = style.published_marker(markeredgecolor=style.color(name))
         handles.append(Line2D([], [], **marker, label=f"{name.upper()}, paper"))
     figure.legend(
         handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.155), ncols=4, columnspacing=2.0

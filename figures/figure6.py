@@ -1,6 +1,7 @@
 """Figure 6: output throughput against admission headroom, D0 and S2 at three budgets (Q6)."""
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,44 +12,49 @@ from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis.errors import AnalysisError
 from analysis.families import AnalysisConfig, Arm
 from analysis.intervals import declared_interval
-from analysis.runs import Runs, spell
+from analysis.runs import THROUGHPUT, Runs
 from analysis.tables.q6 import published_cell
 from figures import style
+from figures.points import has, leave_empty, not_drawn
+from figures.registry import plot
 
-METRIC = "throughput_tok_per_s"
 
-
+@plot("6", analysis="q6")
 def draw(runs: Runs, config: AnalysisConfig) -> Figure:
     """Means over seeds with bootstrap intervals, preselected settings, and the published levels.
 
     Raises:
-        AnalysisError: a cell lacks a run or a throughput; all such cells are named.
+        AnalysisError: an arm lacks a seed or its throughput; all such cells are named.
     """
-    if missing := runs.missing(config.design.arms(), [METRIC]):
-        raise AnalysisError(f"figure 6 lacks cells: {'; '.join(missing)}")
+    absent = not_drawn("6", [(runs, config.design.arms(), [THROUGHPUT])])
+    arms = [arm for arm in config.design.arms() if has(runs, arm, [THROUGHPUT])]
     budgets = config.design.budget
     figure, axes = plt.subplots(
         1, len(budgets), figsize=(style.PAGE_IN, 3.0), sharey=True, squeeze=False
     )
     tokens = tokens_per_request(runs)
     for axis, budget, letter in zip(axes[0], budgets, "abcdefgh", strict=False):
+        title = f"({letter}) {budget}"
+        if not any(arm.budget == budget for arm in arms):
+            leave_empty(axis, title, runs)
+            continue
         for organization in config.design.organization:
-            arms = [
-                arm
-                for arm in config.design.arms()
-                if arm.budget == budget and arm.organization == organization
+            curve = [
+                arm for arm in arms if arm.budget == budget and arm.organization == organization
             ]
-            _draw_arm(axis, runs, config, arms, tokens)
-        axis.set_title(f"({letter}) {budget}")
+            if curve:
+                _draw_curve(axis, runs, config, curve, tokens)
+        axis.set_title(title)
         axis.set_xticks(config.design.headroom, [_tick(f) for f in config.design.headroom])
         axis.set_xlabel("admission headroom f")
     axes[0][0].set_ylabel("output tokens / s")
     figure.subplots_adjust(left=0.072, right=0.995, top=0.925, bottom=0.355, wspace=0.07)
-    _legend(figure, config)
+    drawn = {arm.organization for arm in arms}
+    _legend(figure, config, [name for name in config.design.organization if name in drawn])
     figure.text(0.5, 0.012, _footer(runs, config, tokens), ha="center", va="bottom", fontsize=7)
+    style.leave_out(figure, absent)
     return figure
 
 
@@ -58,13 +64,13 @@ def tokens_per_request(runs: Runs) -> float:
     return float(finished["output_tokens"] / finished["num_finished"])
 
 
-def _draw_arm(
+def _draw_curve(
     axis: Axes, runs: Runs, config: AnalysisConfig, arms: list[Arm], tokens: float
 ) -> None:
     organization = str(arms[0].organization)
-    color, marker = style.COLORS[organization], style.MARKERS[organization]
+    color, marker = style.color(organization), style.marker(organization)
     headroom = np.array([arm.headroom for arm in arms])
-    values = [runs.values(arm, METRIC) for arm in arms]
+    values = [runs.values(arm, THROUGHPUT) for arm in arms]
     means = np.array([value.mean() for value in values])
     intervals = [declared_interval(value, config.interval) for value in values]
     axis.fill_between(
@@ -83,9 +89,10 @@ def _draw_arm(
         **_ghost(color),
         zorder=2,
     )
-    chosen = config.preselected[str(arms[0].budget)][organization].headroom
-    at = [index for index, arm in enumerate(arms) if arm.headroom == chosen]
-    axis.plot(headroom[at], means[at], **_ring(color), zorder=4)
+    chosen = config.preselected[str(arms[0].budget)].get(organization)
+    if chosen is not None:
+        at = [index for index, arm in enumerate(arms) if arm.headroom == chosen.headroom]
+        axis.plot(headroom[at], means[at], **_ring(color), zorder=4)
 
 
 def _ghost(color: str) -> dict[str, Any]:
@@ -114,11 +121,10 @@ def _ring(color: str) -> dict[str, Any]:
     }
 
 
-def _legend(figure: Figure, config: AnalysisConfig) -> None:
-    organizations = config.design.organization
-    colors = [style.COLORS[organization] for organization in organizations]
+def _legend(figure: Figure, config: AnalysisConfig, organizations: Sequence[str]) -> None:
+    colors = [style.color(organization) for organization in organizations]
     handles: list[Any] = [
-        Line2D([], [], color=color, marker=style.MARKERS[organization])
+        Line2D([], [], color=color, marker=style.marker(organization))
         for organization, color in zip(organizations, colors, strict=True)
     ]
     labels = [f"{organization.upper()}, mean" for organization in organizations]
@@ -143,7 +149,7 @@ def _footer(runs: Runs, config: AnalysisConfig, tokens: float) -> str:
     origin = runs.origin
     sentences = (
         f"{origin.data_kind.capitalize()}: engine {origin.engine}, device {origin.device}, time "
-        f"model {origin.time_model}. n = {len(runs.seeds)} seeds a point ({spell(runs.seeds)}).",
+        f"model {origin.time_model}. n = {len(runs.seeds)} seeds a point ({runs.seeds_text}).",
         f"Bands: percentile bootstrap over seeds, {config.interval.resamples:,} resamples. Paper: "
         f"requests/s of Table B-8 × {tokens:.1f} output tokens a request of these runs.",
     )

@@ -15,15 +15,17 @@ from analysis.effects import geometric_mean
 from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin
 from analysis.published import published_value
-from analysis.runs import Origin, Runs, spell
+from analysis.runs import Origin, Runs
 from analysis.tables import q9
 from analysis.tables.beside import PAPER, printed_row, printed_rows
 from analysis.tables.g3 import ARMS, DEPTHS, METRICS
 from analysis.tables.q7_depths import HEADROOMS, printed_depths, printed_seeds, s2_arms
 from figures import style
-from figures.points import is_there, leave_empty, require_complete
+from figures.points import has, lacks_cells, leave_empty, not_drawn
+from figures.registry import derived, plot
+from hsexp.plan.cells import format_seeds
 
-BASE, CHANGED = style.COLORS["s2"], "#E69F00"
+BASE, CHANGED = style.color("s2"), "#E69F00"
 """S2 as it is, and with headroom or retention."""
 
 SHORT = {"m1_a_max": "A", "m1_r_max": "R", "j_adopt": "J"}
@@ -57,11 +59,12 @@ class Retention:
     """Published geometric means by arm; empty where they are what is drawn."""
 
 
+@plot("7")
 def from_ledgers(ledgers: Ledgers) -> Figure:
     """Depths by seed, and geometric means of throughputs with all runs (Section 5.5).
 
     Raises:
-        AnalysisError: a cell lacks a run or a metric; all such cells are named.
+        AnalysisError: an arm lacks a seed or a metric of it; all such cells are named.
     """
     q7, q8, p1 = (
         ledgers.runs(campaign, block)
@@ -71,7 +74,8 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
             ("q9", "confirmation"),
         )
     )
-    require_complete(
+    origin = common_origin([q7, q8, p1])
+    absent = not_drawn(
         "7",
         [
             (q7, s2_arms(), METRICS),
@@ -80,16 +84,26 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
         ],
     )
     q8_arms = (ARMS["S2"], ARMS["S2+Retention"])
-    return _draw(
-        _changes(q7, s2_arms(), _printed_q7) if is_there(q7) else q7,
-        _changes(q8, q8_arms, _printed_q8) if is_there(q8) else q8,
-        _retention(p1) if is_there(p1) else p1,
-        origin=common_origin([q7, q8, p1]),
-        samples=f"(a) seeds {spell(q7.seeds)} and (b) {spell(q8.seeds)}: one run a mark; (c) n = "
-        f"{len(p1.seeds)} seeds a bar ({spell(p1.seeds)}).",
+    panels = (
+        _changes(q7, s2_arms(), _printed_q7),
+        _changes(q8, q8_arms, _printed_q8),
+        _retention(p1),
     )
+    if not any(panels):
+        raise lacks_cells("7", absent)
+    figure = _draw(
+        panels[0] or q7,
+        panels[1] or q8,
+        panels[2] or p1,
+        origin=origin,
+        samples=f"(a) seeds {q7.seeds_text} and (b) {q8.seeds_text}: one run a mark; (c) n = "
+        f"{len(p1.seeds)} seeds a bar ({p1.seeds_text}).",
+    )
+    style.leave_out(figure, absent)
+    return figure
 
 
+@derived("7")
 def from_paper() -> Figure:
     """The published values alone (Appendices G.2 to G.4)."""
     exact = q9.exact_throughputs()
@@ -112,12 +126,15 @@ def from_paper() -> Figure:
         q8,
         Retention(by_seed=exact, effects=q9.effects(exact), timebase="ledger", beside={}),
         origin=PAPER,
-        samples=f"(a) seeds {spell(q7_seeds)} (no Amax is printed) and (b) {spell(q8_seeds)}: one "
-        f"run a mark; (c) n = {len(exact)} seeds a bar.",
+        samples=f"(a) seeds {format_seeds(q7_seeds)} (no Amax is printed) and (b) "
+        f"{format_seeds(q8_seeds)}: one run a mark; (c) n = {len(exact)} seeds a bar.",
     )
 
 
-def _retention(runs: Runs) -> Retention:
+def _retention(runs: Runs) -> Retention | None:
+    """None without a run of any arm."""
+    if not any(has(runs, arm, [q9.TIMEBASES["span"]]) for arm in q9.ARMS.values()):
+        return None
     timebase = "ledger" if q9.has(q9.throughputs(runs, "ledger")) else "span"
     by_seed = q9.throughputs(runs, timebase)
     return Retention(
@@ -128,7 +145,10 @@ def _retention(runs: Runs) -> Retention:
 def _changes(
     runs: Runs, arms: tuple[Arm, Arm], printed: Callable[[int, str], Pair]
 ) -> list[Change]:
+    """Empty without the runs of both arms."""
     before, after = arms
+    if not all(has(runs, arm, METRICS) for arm in arms):
+        return []
     changes = []
     for name, depth in SHORT.items():
         metric, _ = DEPTHS[name]
@@ -287,6 +307,8 @@ def _throughput(axis: Axes, retention: Retention) -> None:
     }
     for name, x in positions.items():
         values = retention.by_seed[name]
+        if values.isna().any():
+            continue
         color = CHANGED if name.endswith("retention") else BASE
         axis.bar([x], [geometric_mean(values)], width=0.36, color=color, alpha=0.75, zorder=2)
         count = len(values)
@@ -294,7 +316,7 @@ def _throughput(axis: Axes, retention: Retention) -> None:
         axis.plot(fan, values, **style.seed_marker())
         if name in retention.beside:
             axis.plot([x + 0.115], [retention.beside[name]], **style.published_marker())
-    top = float(retention.by_seed.to_numpy().max())
+    top = float(retention.by_seed.max().max())
     axis.set_ylim(0.0, 1.5 * top)
     axis.set_xticks(range(len(q9.MODES)), list(q9.MODES))
     axis.tick_params(axis="x", length=0)

@@ -12,8 +12,10 @@ from matplotlib.axes import Axes
 
 from analysis.errors import AnalysisError
 from analysis.families import Arm
+from analysis.gaps import Gap, describe
 from analysis.intervals import Interval, paired_t
-from analysis.runs import Runs, spell
+from analysis.ledgers import Need
+from analysis.runs import Runs
 from figures import style
 
 FEWEST_FOR_INTERVAL = 6
@@ -62,22 +64,46 @@ def spread_sentence(points: Iterable[Point]) -> str:
     return f"{'; '.join(parts).capitalize()}." if parts else ""
 
 
-def require_complete(
-    figure: str, needs: Iterable[tuple[Runs, Iterable[Arm], Iterable[str]]]
-) -> None:
-    """Refuse a partial mean. Blocks without any run are no part of it: their panels stay empty.
+def not_drawn(figure: str, needs: Iterable[Need]) -> tuple[str, ...]:
+    """What a figure leaves out, in words: the arms without any run, or without a metric.
+
+    Blocks without any run are no part of it: their panels say so themselves.
 
     Raises:
-        AnalysisError: cells lack a run or a metric; all are named.
+        AnalysisError: an arm has only some of its seeds, whose mean would be a partial one, or no
+            arm has any; all such cells are named.
     """
-    missing = dict.fromkeys(
-        cell
-        for runs, arms, metrics in needs
-        if is_there(runs)
-        for cell in runs.missing(arms, metrics)
-    )
-    if missing:
-        raise AnalysisError(f"figure {figure} lacks cells: {'; '.join(missing)}")
+    drawn = False
+    absent: list[Gap] = []
+    partial: list[Gap] = []
+    for runs, arms, metrics in needs:
+        if not is_there(runs):
+            continue
+        wanted = tuple(metrics)
+        for arm in arms:
+            if gaps := runs.gaps([arm], wanted):
+                (partial if _has_some(runs, arm, wanted) else absent).extend(gaps)
+            else:
+                drawn = True
+    if partial or not drawn:
+        raise lacks_cells(figure, describe(partial or absent))
+    return describe(absent)
+
+
+def lacks_cells(figure: str, lines: Iterable[str]) -> AnalysisError:
+    """The refusal of a figure without what it needs."""
+    return AnalysisError(f"figure {figure} lacks cells: {'; '.join(lines)}")
+
+
+def has(runs: Runs, arm: Arm, metrics: Iterable[str]) -> bool:
+    """Whether an arm has every seed, and with it every metric."""
+    return is_there(runs) and not runs.gaps([arm], metrics)
+
+
+def _has_some(runs: Runs, arm: Arm, metrics: Sequence[str]) -> bool:
+    """Whether an arm has a seed with every metric, though not all of its seeds."""
+    values = pd.DataFrame({metric: runs.values(arm, metric) for metric in metrics})
+    return bool(values.notna().all(axis="columns").any())
 
 
 def is_there(runs: Runs) -> bool:
@@ -85,13 +111,13 @@ def is_there(runs: Runs) -> bool:
     return runs.why_absent is None
 
 
-def leave_empty(axis: Axes, title: str, runs: Runs) -> None:
-    """A panel whose block was not run says so."""
+def leave_empty(axis: Axes, title: str, runs: Runs, *, x: float = 0.5) -> None:
+    """A panel that no run fills says so, at a place between its left and right edge."""
     axis.set_title(title)
     axis.axis("off")
-    seeds = spell(runs.seeds)
+    seeds = runs.seeds_text
     axis.text(
-        0.5,
+        x,
         0.5,
         f"no runs of campaign\n{runs.campaign}, seeds\n{seeds}",
         transform=axis.transAxes,

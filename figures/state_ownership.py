@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch, FancyBboxPatch
 
 from figures import style
+from figures.registry import drawing
 from hsexp.labs.lines import Lab, Line
 from hsexp.labs.small import small_lab
 from hsexp.memory import Copy
@@ -40,6 +41,7 @@ class Moment:
     """Source and target places of copies in flight."""
 
 
+@drawing("state-ownership")
 def draw() -> Figure:
     """Three moments side by side. Needs no run."""
     shown = moments()

@@ -1,15 +1,61 @@
-"""python -m hsexp campaign=q6 [axis=value ...] [-m]"""
+"""hsexp campaign=q6 [axis=value ...] [-m]
+hsexp analysis|figures|serve|replay|interop ARGUMENTS
+
+`python -m hsexp` does the same. It imports from the working directory first, so that a folder
+there can take the place of one of our packages; the script `hsexp` does not.
+"""
 
 import os
+import runpy
 import sys
 
-from runners.command import main
+from hsexp.config.base import ConfigError
+from hsexp.console import make_console
+from hsexp.shadows import refuse_shadows
 
-if __name__ == "__main__":
+_COMMANDS = {
+    "analysis": "analysis",
+    "figures": "figures",
+    "serve": "hsexp.serve",
+    "replay": "runners.replay",
+    "interop": "runners.interop",
+}
+"""First word -> the module that `python -m` runs; by name, because each imports what it needs."""
+
+_EXIT_REFUSED = 2
+
+
+def script() -> int:
+    """What the installed script `hsexp` calls."""
+    # Processes that we start take our packages from where this one did, too.
+    os.environ["PYTHONSAFEPATH"] = "1"
+    return main()
+
+
+def main() -> int:
+    """Run the command line. Returns the exit code."""
     try:
-        code = main()
+        refuse_shadows()
+        code = _run(sys.argv[1:])
         sys.stdout.flush()
+    except ConfigError as error:
+        make_console(stderr=True).print(f"error: {error}", markup=False)
+        code = _EXIT_REFUSED
     except BrokenPipeError:  # the reader of a pipe has seen enough: `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
-    sys.exit(code)
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments and arguments[0] in _COMMANDS:
+        del sys.argv[1]
+        runpy.run_module(_COMMANDS[arguments[0]], run_name="__main__", alter_sys=True)
+        return 0  # each ends the process itself, with its own code
+    from runners.command import main as launch
+
+    return launch()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,5 +1,6 @@
 """python -m hsexp.serve organization=s2 model=MODEL [budget_gib=4] [admission.headroom=0.19]
-                      [retention=k2] [port=8000] [stage=plan] [vLLM's own options]
+                      [retention=k2] [port=8000] [stage=plan] [config_dir=DIR]
+                      [vLLM's own options]
 
 Starts vLLM's OpenAI-compatible server with one of the memory organizations.
 
@@ -9,6 +10,7 @@ Starts vLLM's OpenAI-compatible server with one of the memory organizations.
   budget_gib=4      state of all layers on one device; budget_bytes=N is that of one layer, as in
                     a campaign; neither: all that vLLM has (gpu_memory_utilization and the like)
   stage=plan        prints the pools and the same command for `vllm serve`, and starts nothing
+  config_dir=DIR    a folder with options of your own, such as DIR/organization/NAME.yaml
 
 Everything else goes to vLLM's server: max_model_len=8192 is --max-model-len 8192, and
 enforce_eager=true is --enforce-eager. Defaults are in conf/serve.yaml.
@@ -32,7 +34,14 @@ from rich.table import Table
 
 from hsexp.config.axes import MEMORY_AXES
 from hsexp.config.base import ConfigError
-from hsexp.config.catalog import CONF, options, read_option
+from hsexp.config.catalog import (
+    CONF,
+    as_override,
+    follow_config_dir,
+    options,
+    read_option,
+    standing_options,
+)
 from hsexp.config.overrides import refuse_several_options
 from hsexp.console import make_console
 from hsexp.engine.settings import KEY, SCHEDULER, EngineSettings, ServingSettings
@@ -43,18 +52,18 @@ EXIT_REFUSED, EXIT_INTERRUPTED = 2, 130
 
 _GROUPS = tuple(axis.name for axis in MEMORY_AXES)
 _OURS = ("stage", *(name for name in ServingSettings.model_fields if name != "model"))
-"""First parts of the names that conf/serve.yaml has; others, but for `model`, are vLLM's."""
+"""First parts of the names in conf/serve.yaml; all other names except `model` are vLLM's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """One command line, taken apart."""
+    """One parsed command line."""
 
     stage: str
     model: str
     """A name or folder that vLLM can load, or an option of conf/model."""
     settings: dict[str, Any]
-    """For `additional_config`, what equals conf/serve.yaml left out."""
+    """For `additional_config`, without values that equal conf/serve.yaml."""
     vllm_options: dict[str, str]
 
     @classmethod
@@ -65,7 +74,7 @@ class Command:
             ConfigError: names the argument.
         """
         ours, others = [], {}
-        for argument in arguments:
+        for argument in follow_config_dir(arguments):
             key, equals, value = argument.partition("=")
             if not equals or not key:
                 raise ConfigError(f"arguments are key=value, got {argument!r}")
@@ -91,7 +100,7 @@ class Command:
         )
 
     def serve_arguments(self) -> list[str]:
-        """What follows `vllm serve`.
+        """Arguments of `vllm serve`.
 
         Raises:
             ConfigError: seeded weights of the model's shape cannot be made.
@@ -100,10 +109,10 @@ class Command:
         if model in options("model"):
             shape = ModelConfig.parse(read_option("model", model), path=f"model {model}")
             if shape.checkpoint is None:
-                from hsexp.engine.mini import seeded_checkpoint
+                from hsexp.engine.mini import seeded_weights
 
                 implied = {"skip_tokenizer_init": "true", "served_model_name": model}
-                model = str(seeded_checkpoint(shape))
+                model = str(seeded_weights(shape))
             else:
                 model = shape.checkpoint
         flags = ["--scheduler-cls", SCHEDULER]
@@ -141,7 +150,7 @@ def _compose(overrides: list[str]) -> dict[str, Any]:
     try:
         refuse_several_options(overrides)
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-            composed = compose("serve", overrides)
+            composed = compose("serve", [*overrides, *as_override()])
         data: Any = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(str(error).strip()) from None
@@ -149,13 +158,13 @@ def _compose(overrides: list[str]) -> dict[str, Any]:
 
 
 def _shortest(composed: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by their names where nothing in them was changed, and nothing that is the default."""
+    """Settings that differ from the defaults; an option that stands so in `conf` by its name."""
     settings = {name: value for name, value in composed.items() if value != defaults[name]}
     for group in _GROUPS:
         chosen = settings.get(group)
         if (
             chosen is not None
-            and chosen["name"] in options(group)
+            and chosen["name"] in standing_options(group)
             and chosen == read_option(group, chosen["name"])
         ):
             settings[group] = chosen["name"]
@@ -177,10 +186,10 @@ def _serve(arguments: list[str]) -> None:
 
 
 def _print_plan(arguments: list[str]) -> None:
-    from hsexp.engine.cli import settled
+    from hsexp.engine.cli import settings_for
 
     console = make_console()
-    _print_pools(settled(arguments), console)
+    _print_pools(settings_for(arguments), console)
     console.print("\nvllm serve " + shlex.join(arguments), markup=False)
 
 
@@ -194,7 +203,7 @@ def _print_pools(settings: EngineSettings, console: Console) -> None:
         f"{layout.block_size}-token blocks, a checkpoint every {layout.checkpoint_grid} tokens"
     )
     if settings.budget_bytes is None:
-        console.print("pools: as large as vLLM's memory allows, which shows when it starts")
+        console.print("pools: as large as vLLM's memory allows; vLLM decides when it starts")
         return
     memory, num_layers = settings.memory(), model.num_attention_layers
     table = Table(box=box.SIMPLE_HEAD)
@@ -208,7 +217,7 @@ def _print_pools(settings: EngineSettings, console: Console) -> None:
         table.add_row(spec.name, *cells)
     console.print(table)
     console.print(
-        f"one request of its own takes {_pages(settings, model.max_model_tokens)} at "
+        f"a single request takes {_pages(settings, model.max_model_tokens)} at "
         f"{model.max_model_tokens:,} tokens"
     )
 

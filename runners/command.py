@@ -11,6 +11,7 @@ from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF
 from hsexp.config.launch import parse_launch
 from hsexp.config.overrides import refuse_several_options
+from hsexp.config.searchpath import follow_hydra
 from hsexp.console import make_console
 from hsexp.ledger import LedgerError
 from hsexp.workload import TraceError
@@ -60,15 +61,15 @@ def run_task(composed: DictConfig) -> None:
         result, _ = _carry_out(composed)
         _exit_code = result.exit_code
         return
-    sweep.settle_in()
+    sweep.configure_job()
     try:
         result, error = _carry_out(composed)
-    except Exception as fault:  # a job's account must not go missing, whatever ended it
-        sweep.leave_account(
+    except Exception as fault:  # a job's report must not go missing, whatever ended it
+        sweep.write_job_report(
             exit_code=EXIT_REFUSED, error=f"{type(fault).__name__}: {fault}", analyses=()
         )
         raise
-    sweep.leave_account(exit_code=result.exit_code, error=error, analyses=result.analyses)
+    sweep.write_job_report(exit_code=result.exit_code, error=error, analyses=result.analyses)
     if result.exit_code == EXIT_INTERRUPTED:
         sys.exit(EXIT_INTERRUPTED)
     if result.exit_code != 0:
@@ -78,10 +79,11 @@ def run_task(composed: DictConfig) -> None:
 def _carry_out(composed: DictConfig) -> tuple[Result, str | None]:
     """The result, and why the launch was refused."""
     try:
+        follow_hydra(HydraConfig.get().runtime)
         overrides = list(HydraConfig.get().overrides.task)
         refuse_several_options(overrides)
         launch = parse_launch(composed)
-        if launch.workers is None and sweep.is_job() and sweep.has_company():
+        if launch.workers is None and sweep.is_job() and sweep.shares_machine():
             launch = launch.model_copy(update={"workers": 1})
         return run_launch(launch, overrides, make_console(), analyse=not sweep.is_job()), None
     except _REFUSALS as error:

@@ -5,11 +5,9 @@ from typing import Literal
 from rich.console import Console
 
 from hsexp.config.base import ConfigError
-from hsexp.config.campaigns import ContinuationCampaign, EngineCampaign
+from hsexp.config.campaigns import AboutTheEngine
 from hsexp.config.device import DeviceConfig
 from runners.engines import choose_engine
-
-AboutTheEngine = EngineCampaign | ContinuationCampaign
 
 
 def print_design(campaign: AboutTheEngine, console: Console) -> None:

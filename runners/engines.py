@@ -1,4 +1,4 @@
-"""Which engine runs the cells: what was asked for, and what this machine has."""
+"""Choose the engine that runs the cells, from what was asked for and what this machine has."""
 
 import importlib.util
 from collections.abc import Callable, Iterator
@@ -8,11 +8,11 @@ from typing import Literal
 
 from filelock import FileLock, Timeout
 
-from hsexp.cache import cache_folder
 from hsexp.config.base import ConfigError
 from hsexp.config.device import DeviceConfig
 from hsexp.config.engine import VllmEngine
 from hsexp.config.launch import Launch
+from hsexp.user_cache import cache_folder
 from runners import sim
 from runners.trial import Outcome
 
@@ -29,7 +29,7 @@ def choose_engine(
     """
     if asked == "sim":
         return "sim", "engine=sim was asked for"
-    lacking = _what_vllm_lacks(device)
+    lacking = _missing_for_vllm(device)
     if asked == "vllm":
         if lacking is not None:
             raise ConfigError(f"engine vllm cannot run: {lacking}")
@@ -37,17 +37,17 @@ def choose_engine(
     if lacking is not None:
         return "sim", f"engine=auto: {lacking}"
     if _platform(device) != "cuda":
-        return "sim", f"engine=auto takes vllm on a GPU only, and device {device.name} is none"
+        return "sim", f"engine=auto uses vllm only on a GPU, and device {device.name} is not one"
     return "vllm", "engine=auto: vllm and a GPU are present"
 
 
 def executor(engine: Engine, launch: Launch) -> Callable[..., Outcome]:
     """The function that runs one cell; importable in a spawned process.
 
-    On a real engine it also takes `logs`, where the attempts keep theirs.
+    On a real engine it also takes `logs`, the folder of the attempts' logs.
     """
     if engine == "sim":
-        return partial(sim.execute, record_steps=launch.record_steps)
+        return partial(sim.execute, record_steps=launch.keeps_steps)
     from runners.vllm.execute import execute
 
     assert isinstance(launch.engine, VllmEngine)
@@ -55,7 +55,7 @@ def executor(engine: Engine, launch: Launch) -> Callable[..., Outcome]:
 
 
 def num_workers(engine: Engine, asked: int | None, num_cores: int) -> int:
-    """Cells that run at the same time: on a real engine one, since they are timed.
+    """Cells that run at the same time; one on a real engine, because its runs are timed.
 
     Raises:
         ConfigError: more were asked for.
@@ -69,7 +69,7 @@ def num_workers(engine: Engine, asked: int | None, num_cores: int) -> int:
 
 @contextmanager
 def machine_for(engine: Engine) -> Iterator[None]:
-    """This machine alone for real runs; simulated ones share it.
+    """Reserve this machine for a real engine; simulated runs share it.
 
     Raises:
         ConfigError: another launch runs a real engine here.
@@ -84,17 +84,17 @@ def machine_for(engine: Engine) -> Iterator[None]:
             yield
     except Timeout:
         raise ConfigError(
-            f"another launch runs a real engine on this machine ({path}); its times and ours "
-            "would disturb each other"
+            f"another launch runs a real engine on this machine ({path}); the two would disturb "
+            "each other's times"
         ) from None
 
 
-def _what_vllm_lacks(device: DeviceConfig) -> str | None:
+def _missing_for_vllm(device: DeviceConfig) -> str | None:
     for package in ("vllm", "torch"):
         if not _is_installed(package):
             return f"{package} is not installed"
     if _platform(device) == "cuda" and not _has_gpu():
-        return f"device {device.name} needs a GPU, and none is present (device=cpu has cores)"
+        return f"device {device.name} needs a GPU, and none is present (device=cpu needs no GPU)"
     return None
 
 

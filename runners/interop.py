@@ -2,13 +2,14 @@
 python -m runners.interop export=ATTEMPT ledger=DIR out=RESULT.json
 
 Results of `vllm bench serve --save-result --save-detailed` as attempts of a ledger, and attempts as
-such results (vLLM 0.27.1, vllm/benchmarks/serve.py). A cell of an imported result is named by what
-the benchmark was told; its axes are those settings and the KEY=VALUE pairs of --metadata, so that
-`--metadata organization=s2 seed=1` makes them axes.
+such results (vLLM 0.27.1, vllm/benchmarks/serve.py). A cell of an imported result has as axes, and
+is named by, the benchmark's settings and the KEY=VALUE pairs of --metadata, so that
+`--metadata organization=s2 seed=1` makes these two axes.
 
-What the other side does not know stays unknown. The benchmark keeps when a request was really sent,
-not when it was planned, nothing of the engine's steps, and no token ids; a ledger keeps no gap
-between single tokens.
+Unknown values stay unknown. The benchmark keeps the time at which a request was sent, but not its
+planned time, the engine's steps or token ids; a ledger keeps no gaps between single tokens. An
+exported attempt has fields that the benchmark lacks (`e2els`, `statuses`, `data_kind`,
+`latencies_from`), so that it can be imported with the same numbers.
 """
 
 import hashlib
@@ -37,6 +38,8 @@ CONTRACT = {"campaign": CAMPAIGN, "source": "vllm bench serve"}
 _PER_REQUEST = ("input_lens", "output_lens", "start_times", "ttfts", "itls", "errors")
 """Lists that --save-detailed keeps."""
 
+_TOTALS = ("date", "duration", "completed", "failed")
+
 _SETTINGS = (
     "backend",
     "label",
@@ -46,10 +49,10 @@ _SETTINGS = (
     "burstiness",
     "max_concurrency",
 )
-"""What the benchmark was told."""
+"""Settings of the benchmark."""
 
-_NO_SETTINGS = ("date", "endpoint_type", "tokenizer_id", "duration", "completed", "failed")
-"""Other plain fields that are no KEY=VALUE pairs of --metadata."""
+_NO_SETTINGS = (*_TOTALS, "endpoint_type", "tokenizer_id", "data_kind", "latencies_from")
+"""Other plain fields that are not KEY=VALUE pairs of --metadata."""
 
 _MEASURES = (
     "throughput",
@@ -63,24 +66,36 @@ _MEASURES = (
 )
 
 _DISTRIBUTIONS = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2el": "e2e"}
-"""The benchmark's name of a latency: ours."""
+"""The ledger's name of each latency, by the benchmark's."""
+
+_PLANNED = "planned arrivals"
+"""Where the latencies of an exported attempt start; the benchmark's start at sending."""
+
+_STATUSES = ("finished", "refused", "unfinished")
 
 
 def import_result(result: Mapping[str, Any], ledger: Ledger, *, device: str) -> str:
     """Record a result as an attempt. Returns the attempt's id.
 
     Args:
-        device: what the server ran on; the result does not say.
+        device: the device that the server ran on, which the result does not contain.
 
     Raises:
-        ConfigError: the result has no detail; the missing field is named.
+        ConfigError: the result has no detail, contradicts itself or was simulated; names the
+            field.
     """
-    missing = [name for name in _PER_REQUEST if name not in result]
+    missing = [name for name in (*_PER_REQUEST, *_TOTALS) if name not in result]
     if missing:
         raise ConfigError(
             f"{', '.join(missing)} missing: `vllm bench serve` keeps them with --save-detailed"
         )
+    for name, value in (("backend", "sim"), ("data_kind", "simulated")):
+        if result.get(name) == value:
+            raise ConfigError(
+                f"{name} is {value}: a simulated run is not imported as a measured one"
+            )
     record = to_record(result)
+    _check_totals(result, record.requests)
     settings = _settings(result)
     cell = Cell(
         campaign=CAMPAIGN,
@@ -97,61 +112,176 @@ def import_result(result: Mapping[str, Any], ledger: Ledger, *, device: str) -> 
         cell=cell,
         status="ok",
         reason=None,
-        metrics=summarize(record) | {"planned_rate_per_s": None},
+        metrics=_metrics(result, record),
         workload_digest=hashlib.sha256(lengths).hexdigest(),
         engine=EngineFacts(
             engine="vllm",
             device=device,
             time_model="wall clock",
             data_kind="measured",
-            observed={"imported_from": "vllm bench serve", "latencies_from": "sending"},
+            observed={"imported_from": "vllm bench serve", "latencies_from": _origin(result)},
         ),
         provenance=Provenance(
             code_version="unknown",
             versions={},
             host=Host(cpu=None, num_cores=None, platform="unknown"),
         ),
-        started_at=datetime.strptime(result["date"], "%Y%m%d-%H%M%S").isoformat(),
+        started_at=_date(result["date"]),
         wall_s=result["duration"],
     )
     return ledger.record(attempt, requests=encode_table(record.requests))
 
 
 def to_record(result: Mapping[str, Any]) -> RunRecord:
-    """The requests of a result; what the engine did is absent.
+    """The record of a result: its requests, without the engine's steps.
 
-    The arrival of a request is the time at which it was sent, after the first one.
+    The arrival of a request is the time at which it was sent, counted from the first one. A request
+    without a first token has not finished, whatever its error says.
+
+    Raises:
+        ConfigError: a list is too short, a value is not a number, or the end of a request is
+            unknown.
     """
+    _check_lists(result)
     start = min(result["start_times"], default=0.0)
     rows, gaps = [], []
-    for index, error in enumerate(result["errors"]):
+    for index in range(len(result["errors"])):
+        status, reason = _outcome(result, index)
         sent_s = result["start_times"][index] - start
-        itls, tokens = result["itls"][index] or [], result["output_lens"][index]
-        first_s = sent_s + result["ttfts"][index]
         row: dict[str, Any] = {
             "request_id": index,
-            "status": "unfinished" if error else "finished",
-            "reason": error or None,
+            "status": status,
+            "reason": reason,
             "prompt_tokens": result["input_lens"][index],
-            "generated_tokens": tokens,
+            "generated_tokens": result["output_lens"][index],
             "arrival_s": sent_s,
-            "first_token_s": math.nan if error else first_s,
-            "finish_s": math.nan if error else first_s + sum(itls),
+            "first_token_s": math.nan,
+            "finish_s": math.nan,
         }
+        if status == "finished":
+            row["first_token_s"] = sent_s + result["ttfts"][index]
+            row["finish_s"] = sent_s + _end_to_end_s(result, index)
+            gaps += _gaps_by_tokens(result["itls"][index] or [], result["output_lens"][index])
         rows.append(row)
-        if not error:
-            gaps += _gaps_by_tokens(itls, tokens)
     return RunRecord(
         requests=pd.DataFrame(rows),
         steps=pd.DataFrame(),
-        token_gaps_s=np.array(gaps, dtype=np.float64),
+        token_gaps_s=np.array(gaps if _has_all_gaps(result) else [], dtype=np.float64),
     )
+
+
+def _check_lists(result: Mapping[str, Any]) -> None:
+    for name in (*_PER_REQUEST, "e2els", "statuses"):
+        if name in result and not isinstance(result[name], list):
+            raise ConfigError(f"{name} must be a list, got {result[name]!r}")
+        if name in result and len(result[name]) != len(result["errors"]):
+            raise ConfigError(
+                f"{name} must have one entry for each of the {len(result['errors'])} errors, "
+                f"got {len(result[name])}"
+            )
+    for name in ("input_lens", "output_lens", "start_times"):
+        for index, value in enumerate(result[name]):
+            if not _is_number(value):
+                raise ConfigError(f"{name}[{index}] must be a number, got {value!r}")
+
+
+def _outcome(result: Mapping[str, Any], index: int) -> tuple[str, str | None]:
+    """Status of a request, and why it has not finished.
+
+    The benchmark does not say which requests succeeded: a failure may have an empty text, and an
+    answer may come without any token. Both have no time to a first token.
+    """
+    error, ttft_s = result["errors"][index], result["ttfts"][index]
+    has_first_token = _is_number(ttft_s) and ttft_s > 0.0
+    is_done = has_first_token and not error
+    status = "finished" if is_done else "unfinished"
+    if "statuses" in result:
+        status = result["statuses"][index]
+    if status not in _STATUSES or (status == "finished") != is_done:
+        token = "a first token" if has_first_token else "no first token"
+        raise ConfigError(
+            f"statuses[{index}] is {status!r}, but request {index} has {token} "
+            + (f"and the error {error!r}" if error else "and no error")
+        )
+    return status, None if is_done else error or "no first token and no error"
+
+
+def _end_to_end_s(result: Mapping[str, Any], index: int) -> float:
+    """Time from sending a finished request to its last token."""
+    if "e2els" in result:
+        latency_s = result["e2els"][index]
+        if not _is_number(latency_s):
+            raise ConfigError(f"e2els[{index}] must be a number, got {latency_s!r}")
+        return float(latency_s)
+    itls = result["itls"][index]
+    if itls is None and result["output_lens"][index] > 1:
+        raise ConfigError(
+            f"the end of request {index} is unknown: itls[{index}] is null and there are no e2els"
+        )
+    return float(result["ttfts"][index] + sum(itls or []))
+
+
+def _has_all_gaps(result: Mapping[str, Any]) -> bool:
+    """Whether the result has the gaps between all output tokens."""
+    return all(
+        itls is not None or tokens <= 1
+        for itls, tokens in zip(result["itls"], result["output_lens"], strict=True)
+    )
+
+
+def _check_totals(result: Mapping[str, Any], requests: pd.DataFrame) -> None:
+    """Check that the benchmark's counts agree with its lists.
+
+    Raises:
+        ConfigError: they do not; names the count.
+    """
+    for name in ("duration", "completed", "failed"):
+        if not _is_number(result[name]):
+            raise ConfigError(f"{name} must be a number, got {result[name]!r}")
+    completed, failed = result["completed"], result["failed"]
+    if completed + failed != len(requests):
+        raise ConfigError(
+            f"completed {completed} and failed {failed} must add up to the {len(requests)} requests"
+        )
+    finished = int((requests["status"] == "finished").sum())
+    # The benchmark may count an answer without a token as completed.
+    silent = sum(not error for error in result["errors"]) - finished
+    if not finished <= completed <= finished + silent:
+        allowed = str(finished) if silent == 0 else f"{finished} to {finished + silent}"
+        raise ConfigError(f"completed must be {allowed} by errors and ttfts, got {completed}")
+
+
+def _metrics(result: Mapping[str, Any], record: RunRecord) -> dict[str, Metric]:
+    """Metrics of the record, None where the result cannot give them.
+
+    Raises:
+        ConfigError: the times of a request are out of order.
+    """
+    try:
+        metrics = summarize(record)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    # One of the two is known: when requests were planned, or when they were sent.
+    unknown = "realised_rate_per_s" if _origin(result) == _PLANNED else "planned_rate_per_s"
+    metrics[unknown] = None
+    if metrics["num_unfinished"]:
+        metrics["o_ctr_tokens"] = None  # tokens of a failed request are unknown
+    if not _has_all_gaps(result):
+        for theirs, ours in (("mean", "mean"), ("median", "p50"), ("p99", "p99")):
+            value: Any = result.get(f"{theirs}_itl_ms")
+            metrics[f"itl_{ours}_s"] = value / 1e3 if _is_number(value) else None
+    return metrics
+
+
+def _origin(result: Mapping[str, Any]) -> str:
+    return str(result.get("latencies_from", "sending"))
 
 
 def export_attempt(ledger: Ledger, attempt_id: str) -> dict[str, Any]:
     """An attempt in the form of `vllm bench serve --save-result --save-detailed`.
 
-    Times count from the planned arrivals. `itls` is null: the ledger keeps no single gap.
+    Times count from the planned arrivals. `itls` is null, because the ledger keeps no single gaps;
+    `e2els` gives when each request ended, and `statuses` how.
 
     Raises:
         LedgerError: there is no such attempt, or it failed.
@@ -177,8 +307,8 @@ def export_attempt(ledger: Ledger, attempt_id: str) -> dict[str, Any]:
         "model_id": _model_of(row),
         "tokenizer_id": None,
         "num_prompts": len(table),
-        "request_rate": _known(row.get("rate_per_s")),
-        "burstiness": 1.0,
+        "request_rate": _known(row.get("rate_per_s", row.get("request_rate"))),
+        "burstiness": _burstiness(row),
         "max_concurrency": None,
         **{name: _known(row[name]) for name in ("organization", "budget", "seed") if name in row},
         "duration": _known(span),
@@ -194,24 +324,33 @@ def export_attempt(ledger: Ledger, attempt_id: str) -> dict[str, Any]:
         "output_lens": tokens.tolist(),
         "ttfts": ttfts.tolist(),
         "itls": [None] * len(table),
+        "e2els": [_known(value) for value in (table["finish_s"] - table["arrival_s"]).where(done)],
         "start_times": table["arrival_s"].tolist(),
         "generated_texts": [""] * len(table),
-        "errors": ["" if pd.isna(reason) else str(reason) for reason in table["reason"]],
+        "errors": [
+            "" if is_done else str(status if pd.isna(reason) else reason)
+            for is_done, status, reason in zip(done, table["status"], table["reason"], strict=True)
+        ],
+        "statuses": table["status"].tolist(),
+        "data_kind": row["data_kind"],
+        "latencies_from": json.loads(row["engine_facts"]).get("latencies_from", _PLANNED),
         **_distribution_fields(row, samples),
     }
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Carry out the command line.
+    """Run the command line.
 
     Raises:
-        ConfigError, LedgerError, OSError: what is refused.
+        ConfigError: the arguments or the result are refused.
+        LedgerError: the ledger or the attempt is refused.
+        OSError: a file cannot be read or written.
     """
     given = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     console = make_console()
     match sorted(given):
         case ["device", "import", "ledger"]:
-            result = json.loads(Path(given["import"]).read_text(encoding="utf-8"))
+            result = _read(Path(given["import"]))
             ledger = Ledger.open(given["ledger"], contract=CONTRACT)
             console.print(f"recorded: {import_result(result, ledger, device=given['device'])}")
         case ["export", "ledger", "out"]:
@@ -222,8 +361,25 @@ def main(arguments: Sequence[str]) -> None:
             raise ConfigError((__doc__ or "").partition("\n\n")[0])
 
 
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{path} is not one JSON result: {error}") from None
+    if not isinstance(result, dict):
+        raise ConfigError(f"{path} is not one JSON result: it holds a {type(result).__name__}")
+    return result
+
+
+def _date(text: str) -> str:
+    try:
+        return datetime.strptime(text, "%Y%m%d-%H%M%S").isoformat()
+    except (TypeError, ValueError):
+        raise ConfigError(f"date must be like 20261129-203000, got {text!r}") from None
+
+
 def _settings(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What names the cell: settings of the benchmark and pairs of --metadata."""
+    """Settings that name the cell: those of the benchmark and the pairs of --metadata."""
     pairs = {
         name: value
         for name, value in result.items()
@@ -257,9 +413,27 @@ def _distribution_fields(
 
 
 def _model_of(row: Mapping[str, Any]) -> str | None:
-    facts = json.loads(row["engine_facts"])
-    name: str | None = facts.get("config", {}).get("model", {}).get("name")
+    name: str | None = _config_of(row).get("model", {}).get("name")
     return name
+
+
+def _burstiness(row: Mapping[str, Any]) -> float | None:
+    """Shape of the gaps' distribution; 1 is exponential. None where the gaps are not drawn."""
+    if "burstiness" in row:
+        known: float | None = _known(row["burstiness"])
+        return known
+    arrivals = _config_of(row).get("arrivals") or {}
+    return 1.0 if arrivals.get("kind") == "poisson" else None
+
+
+def _config_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Configuration of a measured run, as far as it is known."""
+    config: dict[str, Any] = json.loads(row["engine_facts"]).get("config", {})
+    return config
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _known(value: Any, factor: float | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""Ctrl-C between two actions instead of inside one."""
+"""Handle Ctrl-C between two actions instead of inside one."""
 
 import signal
 import threading

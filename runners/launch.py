@@ -2,8 +2,9 @@
 
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -11,38 +12,43 @@ from hydra import compose
 from rich.console import Console
 
 from analysis.config import campaigns as analysed_campaigns
-from analysis.errors import AnalysisError
-from analysis.published import published_value
+from analysis.config import listing
+from analysis.errors import AnalysisError, NoInputsError
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.campaigns import (
-    BranchingCampaign,
-    CacheLabCampaign,
-    CapacityCampaign,
+    AboutTheEngine,
+    Campaign,
     CollectionCampaign,
     ContinuationCampaign,
-    EngineCampaign,
-    FixedWorkCampaign,
+    CountedCampaign,
     ServingCampaign,
-    SpeculationCampaign,
 )
-from hsexp.config.catalog import options
+from hsexp.config.catalog import as_override, options, read_option
 from hsexp.config.launch import Launch, parse_launch
+from hsexp.config.overrides import given_settings
 from hsexp.console import make_console
 from hsexp.ledger import Ledger, LedgerError, Provenance
 from hsexp.plan.cells import Plan
+from hsexp.plan.contract import in_words
 from hsexp.plan.planner import make_plan
+from hsexp.plan.resolve import (
+    changed_pins,
+    foreign_settings,
+    means_nothing,
+    memory_for,
+    refused,
+    require_settings,
+    resolve,
+)
 from hsexp.plan.run import parse_run
 from hsexp.workload import TraceError, build
 from hsexp.workload.traces.config import TraceWorkload
 from runners.campaign import Summary, run_plan
-from runners.capacity import print_capacity
 from runners.continuation.execute import execute as check
 from runners.continuation.plan import make_plan as continuation_plan
 from runners.engine_checks import print_design, refusal
 from runners.engines import Engine, choose_engine, executor, machine_for, num_workers
-from runners.fixed_work import print_fixed_work
-from runners.labs import print_branching, print_cachelab, print_speculation
-from runners.plan_view import print_plan
+from runners.plan_view import print_counted, print_plan
 from runners.run_view import print_runs
 from runners.trial import Outcome
 
@@ -60,11 +66,14 @@ class Analysis(Config):
     seeds: tuple[int, ...] | None
     """Those that the launch narrowed the campaign to."""
 
-    def make(self, console: Console) -> None:
+    def make(self, console: Console) -> bool:
         """Make them as `python -m analysis` and `python -m figures` do.
 
-        Tables name the cells they lack. A figure needs every cell, which a narrowed launch does
-        not give it; this is told and is no error.
+        Tables and figures name the cells they lack. That no table covers the runs, or that a figure
+        lacks seeds, is told and is not an error.
+
+        Returns:
+            Whether any table covers the runs of the ledger.
 
         Raises:
             AnalysisError: the tables cannot be made.
@@ -75,14 +84,26 @@ class Analysis(Config):
         arguments = [f"campaign={self.campaign}", f"ledger={self.ledger}"]
         if self.seeds is not None:
             arguments.append(f"seeds={list(self.seeds)}")
-        analyse(arguments)
         try:
+            analyse(arguments)
+        except NoInputsError:
+            console.print(f"{self.campaign}: no table of the campaign covers these runs")
+            return False
+        with _figures_may_lack(self.campaign, console):
             draw(arguments)
-        except AnalysisError as error:
-            first, *others = str(error).split("; ")
-            more = f"; and {len(others)} more" if others else ""
-            console.print(f"{self.campaign}: no figure: {first}{more}", markup=False)
         _tell_registration(Ledger.read(self.ledger), self.campaign, console)
+        return True
+
+
+@contextmanager
+def _figures_may_lack(campaign: str, console: Console) -> Iterator[None]:
+    """Tell why there is no figure instead of ending with an error."""
+    try:
+        yield
+    except AnalysisError as error:
+        first, *others = str(error).split("; ")
+        more = f"; and {len(others)} more" if others else ""
+        console.print(f"{campaign}: no figure: {first}{more}", markup=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +113,19 @@ class Result:
     exit_code: int
     analyses: tuple[Analysis, ...] = ()
     """What it leaves to be made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Command:
+    """How a launch is carried out, whatever its kind."""
+
+    overrides: list[str]
+    """The command line as Hydra read it."""
+    console: Console
+    analyse: bool
+    """Make tables and figures of a ledger at once; a sweep makes them when all jobs have ended."""
+    root: Path = LEDGERS
+    """Folder of ledgers, and of what is counted without one."""
 
 
 def run_launch(launch: Launch, overrides: list[str], console: Console, *, analyse: bool) -> Result:
@@ -106,79 +140,57 @@ def run_launch(launch: Launch, overrides: list[str], console: Console, *, analys
         LedgerError: the ledger cannot take these runs.
         AnalysisError: the tables cannot be made.
     """
+    if launch.campaign is None:
+        complain(
+            "Which campaign? Type one of\n"
+            + "\n".join(f"  python -m hsexp campaign={name}" for name in options("campaign"))
+            + "\nMore: python -m hsexp --help"
+        )
+        return Result(exit_code=EXIT_REFUSED)
+    command = _Command(overrides=overrides, console=console, analyse=analyse)
+    require_settings(launch, overrides)
+    if isinstance(launch.campaign, CollectionCampaign):
+        return _run_collection(launch.campaign, launch, command)
+    return _run(launch, command)
+
+
+def _run(launch: Launch, command: _Command) -> Result:
+    """One campaign that is not a collection."""
     match launch.campaign:
-        case None:
-            complain(
-                "Which campaign? Type one of\n"
-                + "\n".join(f"  python -m hsexp campaign={name}" for name in options("campaign"))
-                + "\nMore: python -m hsexp --help"
-            )
-            return Result(exit_code=EXIT_REFUSED)
-        case CapacityCampaign():
-            print_capacity(launch, console)
-            return Result(exit_code=0)
-        case FixedWorkCampaign(chunks=chunks):
-            savings = {
-                chunk.prefill_tokens: published_value("text", "C.1", chunk.published) / 1e3
-                for chunk in chunks
-            }
-            print_fixed_work(launch, console, published_saving_s=savings)
-            return Result(exit_code=0)
-        case BranchingCampaign():
-            print_branching(launch, launch.campaign, console)
-            return Result(exit_code=0)
-        case SpeculationCampaign():
-            print_speculation(launch, launch.campaign, console)
-            return Result(exit_code=0)
-        case CacheLabCampaign():
-            print_cachelab(launch.campaign, console)
-            return Result(exit_code=0)
-        case ContinuationCampaign():
-            return _run_continuation(launch, launch.campaign, overrides, console, analyse=analyse)
-        case EngineCampaign():
-            print_design(launch.campaign, console)
-            raise refusal(launch.campaign, launch.engine.name, launch.device)
-        case CollectionCampaign():
-            return _run_collection(launch.campaign, launch, overrides, console, analyse=analyse)
+        case CountedCampaign() as campaign:
+            return _run_counted(launch, campaign, command)
+        case AboutTheEngine() as campaign:
+            return _run_checks(launch, campaign, command)
         case _:
-            return _run_serving(launch, overrides, console, analyse=analyse)
+            return _run_serving(launch, command)
 
 
-def _run_collection(
-    collection: CollectionCampaign,
-    launch: Launch,
-    overrides: list[str],
-    console: Console,
-    *,
-    analyse: bool,
-) -> Result:
+# -- several ---------------------------------------------------------------------------------------
+
+
+def _run_collection(collection: CollectionCampaign, launch: Launch, command: _Command) -> Result:
     """Run the members one after the other. One that fails does not stop the others."""
     passed_on = [
         item
-        for item in overrides
+        for item in command.overrides
         if item.partition("=")[0] != "ledger" and not item.startswith(("campaign=", "campaign."))
     ]
+    members = {name: _member(name, collection, passed_on) for name in collection.campaigns}
+    _require_a_use(collection, members.values())
     engine, _ = choose_engine(launch.engine.name, launch.device)
-    members = []
-    for name in collection.campaigns:
-        ledger = (launch.ledger or LEDGERS) / name / engine
-        composed = compose(
-            config_name="config",
-            overrides=[f"campaign={name}", f"ledger={ledger}", *passed_on],
-        )
-        member = parse_launch(composed)
-        if member.stage == "all" and collection.compare is not None:
-            member = member.model_copy(update={"stage": "run"})  # one page stands for their tables
-        members.append(member)
+    command = replace(command, root=launch.ledger or LEDGERS)
     start, results = time.monotonic(), []
-    for member in members:
+    for name, member in members.items():
+        for setting in member.foreign:
+            command.console.print(f"{name} has no use for {setting}")
         try:
-            results.append(_run_serving(member, overrides, console, analyse=analyse))
+            require_settings(member.launch, member.overrides)
+            results.append(_run(member.launch, command))
         except (ConfigError, TraceError, LedgerError, AnalysisError) as error:
-            complain(f"error: {member.serving.name}: {error}")
+            complain(f"error: {name}: {error}")
             results.append(Result(exit_code=EXIT_REFUSED))
     incomplete = sum(result.exit_code != 0 for result in results)
-    console.print(
+    command.console.print(
         f"{collection.name}: {len(members)} campaigns in {time.monotonic() - start:.0f} s"
         + (f", {incomplete} of them not complete" if incomplete else "")
     )
@@ -190,6 +202,53 @@ def _run_collection(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Member:
+    """A campaign of a collection, and what of the command line it uses."""
+
+    launch: Launch
+    overrides: list[str]
+    foreign: dict[str, str]
+    """Settings for other members, and their values."""
+
+
+def _member(name: str, collection: CollectionCampaign, passed_on: list[str]) -> _Member:
+    """The launch of one member, of what it uses.
+
+    Raises:
+        ConfigError: there is no such campaign, it is a collection, or its settings are refused.
+    """
+    read_option("campaign", name)  # refuses with the campaigns there are
+
+    def launched(overrides: list[str]) -> Launch:
+        path = as_override()
+        return parse_launch(compose("config", overrides=[f"campaign={name}", *overrides, *path]))
+
+    foreign = foreign_settings(launched(passed_on), passed_on)
+    own = [item for item in passed_on if not given_settings([item]).keys() & foreign.keys()]
+    member = launched(own)
+    if isinstance(member.campaign, CollectionCampaign):
+        raise ConfigError(f"campaign.campaigns must not name a collection, got {name}")
+    if member.stage == "all" and collection.compare is not None:
+        member = member.model_copy(update={"stage": "run"})  # one page stands for their tables
+    return _Member(launch=member, overrides=own, foreign=foreign)
+
+
+def _require_a_use(collection: CollectionCampaign, members: Collection[_Member]) -> None:
+    """Whatever the command line gives, one of the members uses.
+
+    Raises:
+        ConfigError: none does; names each such setting with its value.
+    """
+    refusals = [
+        means_nothing(f"any member of campaign {collection.name}", setting, value)
+        for setting, value in next(iter(members)).foreign.items()
+        if all(setting in member.foreign for member in members)
+    ]
+    if refusals:
+        raise ConfigError("\n".join(refusals))
+
+
 def _compare(name: str, launch: Launch, engine: Engine) -> None:
     from analysis.__main__ import main as analyse
 
@@ -199,49 +258,83 @@ def _compare(name: str, launch: Launch, engine: Engine) -> None:
     analyse(arguments)
 
 
-def _run_serving(
-    launch: Launch, overrides: list[str], console: Console, *, analyse: bool
-) -> Result:
-    campaign = launch.serving
+# -- one -------------------------------------------------------------------------------------------
+
+
+def _run_counted(launch: Launch, campaign: CountedCampaign, command: _Command) -> Result:
+    """Count, print, and with stage=all write and draw, as `python -m analysis` does.
+
+    The jobs of a sweep write nothing: their files would have the same names.
+    """
+    from analysis.__main__ import made, print_made
+    from analysis.command import Request
+    from analysis.ledgers import Ledgers
+    from figures.__main__ import draw
+
+    resolved, console = resolve(launch), command.console
+    listed = listing(campaign.name if campaign.name in analysed_campaigns() else campaign.kind)
+    if launch.stage == "plan":
+        _print_head(launch, campaign, resolved.notes, console)
+        print_counted(resolved, campaign, listed.tables, listed.figures, console)
+        return Result(exit_code=0)
+    request = Request(
+        names=listed.tables,
+        source="ledger",
+        ledgers=Ledgers(command.root, launch=resolved),
+        out=command.root / "analysis",
+    )
+    tables = list(made(request))  # whatever is refused is refused before anything is printed
+    _print_head(launch, campaign, resolved.notes, console)
+    writes = launch.stage == "all" and command.analyse
+    print_made(tables, request.out if writes else None, console)
+    if launch.stage == "all" and not writes:
+        console.print(f"{campaign.name}: a job of a sweep writes no files")
+    if writes and listed.figures:
+        with _figures_may_lack(campaign.name, console):
+            draw(replace(request, names=listed.figures), console)
+    return Result(exit_code=0)
+
+
+def _run_serving(launch: Launch, command: _Command) -> Result:
+    campaign, console = launch.serving, command.console
     engine, why = choose_engine(launch.engine.name, launch.device)
     plan = make_plan(launch, engine=engine)
-    console.print(f"{plan.campaign}: {campaign.title} (Section {campaign.section})")
-    console.print(f"{plan.campaign}: engine {engine} ({why}), device {launch.device.name}")
-    for note in plan.notes:
-        console.print(f"{plan.campaign}: {note}")
     _check_runs(plan)
     if engine == "sim":
         _ = launch.device.known_step_time  # refused before the first cell, and in a plan
+    _print_head(launch, campaign, (_engine_note(engine, why, launch), *plan.notes), console)
     if launch.stage == "plan":
         print_plan(plan, console)
         console.print(f"{plan.campaign}: plan {plan.digest} (what all cells share, tests, seeds)")
         return Result(exit_code=0)
-    return _carry_out(
-        launch, plan, engine, executor(engine, launch), overrides, console, analyse=analyse
-    )
+    return _carry_out(launch, plan, engine, executor(engine, launch), command)
 
 
-def _run_continuation(
-    launch: Launch,
-    campaign: ContinuationCampaign,
-    overrides: list[str],
-    console: Console,
-    *,
-    analyse: bool,
-) -> Result:
+def _run_checks(launch: Launch, campaign: AboutTheEngine, command: _Command) -> Result:
+    console = command.console
     print_design(campaign, console)
     engine, why = choose_engine(launch.engine.name, launch.device)
-    if engine != campaign.needs_engine:
+    if engine != campaign.needs_engine or not isinstance(campaign, ContinuationCampaign):
         raise refusal(campaign, launch.engine.name, launch.device)
     plan = continuation_plan(launch, campaign)
-    console.print(f"{plan.campaign}: engine {engine} ({why}), device {launch.device.name}")
-    for note in plan.notes:
+    for note in (_engine_note(engine, why, launch), *plan.notes, *changed_pins(launch)):
         console.print(f"{plan.campaign}: {note}")
     if launch.stage == "plan":
         print_plan(plan, console)
         return Result(exit_code=0)
     execute = partial(check, limit_s=campaign.limit_s, device=launch.device.name)
-    return _carry_out(launch, plan, engine, execute, overrides, console, analyse=analyse)
+    return _carry_out(launch, plan, engine, execute, command)
+
+
+def _print_head(launch: Launch, campaign: Campaign, notes: Iterable[str], console: Console) -> None:
+    """What is carried out, and what is to be known of how the command line was read."""
+    console.print(f"{campaign.name}: {campaign.title} (Section {campaign.section})")
+    for note in (*notes, *changed_pins(launch)):
+        console.print(f"{campaign.name}: {note}")
+
+
+def _engine_note(engine: Engine, why: str, launch: Launch) -> str:
+    return f"engine {engine} ({why}), device {launch.device.name}"
 
 
 def _carry_out(
@@ -249,36 +342,39 @@ def _carry_out(
     plan: Plan,
     engine: Engine,
     execute: Callable[..., Outcome],
-    overrides: list[str],
-    console: Console,
-    *,
-    analyse: bool,
+    command: _Command,
 ) -> Result:
     """Run what the ledger lacks, then tables and figures.
 
     Args:
         execute: takes a cell, and `logs`, where real runs keep those of their attempts.
     """
-    path = launch.ledger or LEDGERS / plan.campaign / engine
+    console = command.console
+    path = launch.ledger or command.root / plan.campaign / engine
     ledger = Ledger.open(path, contract=plan.contract)
+    plan = in_words(plan, ledger.contract.get("words", {}))
     ledger.register(plan.registration, digest=plan.digest, amend=launch.amend)
     notes = [*plan.notes, *_reuse(launch, plan, ledger, engine)]
     for note in notes[len(plan.notes) :]:
         console.print(f"{plan.campaign}: {note}")
     ledger.launch(
-        overrides=overrides, notes=notes, provenance=Provenance.collect(), note=launch.note
+        overrides=command.overrides, notes=notes, provenance=Provenance.collect(), note=launch.note
     )
-    summary = _run(launch, plan, ledger, engine, execute, console)
+    summary = _run_cells(launch, plan, ledger, engine, execute, console)
     console.print(f"{plan.campaign}: ledger {path}")
     analyses: tuple[Analysis, ...] = ()
     is_serving = isinstance(launch.campaign, ServingCampaign)
-    if is_serving and (plan.campaign not in analysed_campaigns() or launch.scale is not None):
+    is_printed = plan.campaign not in analysed_campaigns() or launch.scale is not None
+    if is_serving and is_printed:
         print_runs(plan, ledger.frame(), console)
     if plan.campaign in analysed_campaigns() and launch.stage == "all":
         analyses = (Analysis(campaign=plan.campaign, ledger=path, seeds=_own_seeds(launch, plan)),)
-    if analyse and analyses:
-        for analysis in analyses:
-            analysis.make(console)
+    if command.analyse and analyses:
+        covered = [analysis.make(console) for analysis in analyses]
+        if not any(covered):
+            if is_serving and not is_printed:
+                print_runs(plan, ledger.frame(), console)
+            _tell_registration(ledger, plan.campaign, console)
         analyses = ()
     else:
         _tell_registration(ledger, plan.campaign, console)
@@ -295,7 +391,7 @@ def _own_seeds(launch: Launch, plan: Plan) -> tuple[int, ...] | None:
     return launch.seeds
 
 
-def _run(
+def _run_cells(
     launch: Launch,
     plan: Plan,
     ledger: Ledger,
@@ -309,6 +405,7 @@ def _run(
             ledger,
             partial(execute, logs=ledger.path / "logs") if engine == "vllm" else execute,
             workers=num_workers(engine, launch.workers, len(os.sched_getaffinity(0))),
+            needs_steps=launch.keeps_steps,
             console=console,
         )
 
@@ -356,10 +453,9 @@ def _check_runs(plan: Plan) -> None:
             continue
         seen.add(shape)
         config = parse_run(cell.config)
-        try:
+        memory_for(config.organization, config.model)
+        with refused(f"organization {shape[0]} under budget {shape[1]}"):
             config.memory()
-        except ValueError as error:
-            raise ConfigError(f"organization {shape[0]} under budget {shape[1]}: {error}") from None
     config = parse_run(plan.cells[0].config)
     if isinstance(config.workload, TraceWorkload):
         build(config.workload, config.arrivals, config.seed)

@@ -1,9 +1,15 @@
-"""Prints a plan: one line for all seeds of a setting."""
+"""Prints what a launch would do: one line for all seeds of a setting, or what would be counted."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from hsexp.plan.cells import Cell, Plan
+from hsexp.config.base import Config
+from hsexp.config.campaigns import Campaign, CountedCampaign
+from hsexp.plan.cells import Cell, Plan, format_seeds
+from hsexp.plan.resolve import Resolved
 
 
 def print_plan(plan: Plan, console: Console) -> None:
@@ -30,7 +36,45 @@ def print_plan(plan: Plan, console: Console) -> None:
     console.print("all cells: " + ", ".join(f"{axis} {value}" for axis, value in fixed.items()))
 
 
+def print_counted(
+    resolved: Resolved,
+    campaign: CountedCampaign,
+    tables: Iterable[str],
+    figures: Iterable[str],
+    console: Console,
+) -> None:
+    """The settings that a counted campaign would use, and what it would make of them."""
+    chosen: dict[str, Config] = {}
+    if campaign.uses("model"):
+        chosen[f"model {resolved.launch.model.name}"] = resolved.launch.model
+    chosen |= {f"organization {m.organization.name}": m.organization for m in resolved.memories}
+    chosen |= {f"budget {budget.name}": budget for budget in resolved.budgets}
+    if campaign.uses("device"):
+        chosen[f"device {resolved.launch.device.name}"] = resolved.launch.device
+    chosen["campaign"] = campaign
+    console.print(f"{campaign.name}: {campaign.method}")
+    for what, config in chosen.items():
+        settings = _settings(config.model_dump(mode="json"))
+        for group in campaign.options:  # told by themselves
+            settings.pop(group, None)
+            settings.pop(f"{group}s", None)
+        values = ", ".join(f"{name} {value}" for name, value in settings.items())
+        console.print(f"  {what}: {values}", markup=False)
+    made = [f"Table {name}" for name in tables] + [f"Figure {name}" for name in figures]
+    console.print(f"{campaign.name}: makes {', '.join(made)}")
+
+
+def _settings(data: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Every setting that decides something, by its dotted name."""
+    settings: dict[str, Any] = {}
+    for name, value in data.items():
+        if isinstance(value, Mapping):
+            settings |= _settings(value, f"{above}{name}.")
+        elif value is not None and (above or name not in Campaign.model_fields):
+            settings[f"{above}{name}"] = value
+    return settings
+
+
 def _seeds(seeds: list[int]) -> str:
-    if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1)):
-        return f"{seeds[0]}-{seeds[-1]} ({len(seeds)})"
-    return ", ".join(map(str, seeds))
+    text = format_seeds(seeds)
+    return f"{text} ({len(seeds)})" if "-" in text else text

@@ -1,7 +1,7 @@
 """Worker processes, one task each at a time, so that a death names its task.
 
 `concurrent.futures` breaks the whole pool when a process dies and cannot say which task it had;
-here each worker has its own pipe, a dead one is replaced, and the others go on. Workers are
+here each worker has its own pipe, a dead one is replaced, and the others continue. Workers are
 spawned, not forked: pandas and PyArrow own threads. A worker ignores Ctrl-C, which the terminal
 sends to it too, and ends when its parent does.
 """
@@ -32,7 +32,7 @@ class WorkerStartError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerDeath:
-    """The end of a worker that had a task."""
+    """A worker died while it had a task."""
 
     exit_code: int | None
 
@@ -160,7 +160,7 @@ class WorkerPool(Generic[Task, Result]):
 
 
 def _work(function: Callable[[Any], Any], connection: Connection) -> None:
-    """A worker's life: tasks in, results out, until the parent closes the pipe or ends."""
+    """Loop of a worker: receive tasks, send results, until the parent closes the pipe or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     connection.send(None)
@@ -170,7 +170,7 @@ def _work(function: Callable[[Any], Any], connection: Connection) -> None:
 
 
 def _end_with_parent() -> None:
-    """A parent that was killed cannot end its workers, and a long task would outlive it."""
+    """Exit with the parent: a killed parent cannot end its workers, and a long task would go on."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -179,7 +179,7 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """A process that starts in here is deaf to Ctrl-C from its first instruction."""
+    """Start processes in here so that they ignore Ctrl-C from their first instruction."""
     resource_tracker.ensure_running()  # its own start would lift the block
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

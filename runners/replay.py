@@ -1,12 +1,13 @@
 """python -m runners.replay ledger=DIR [out=DIR]
 
-Measured runs once more in the simulator, with the measured step times: whether its scheduler and
-its memory do, step by step, what vLLM's did.
+Replays measured runs in the simulator with the measured step times, and checks step by step that
+its scheduler and its memory do what vLLM's did.
 
-Between a client and the scheduler lies a server, and no record says in which step a request was
-first seen. A request is taken to be there once it was sent; where the simulator then counts more
-requests than vLLM did, the youngest of them have come a step later. Nothing else is fitted: tokens,
-running and waiting requests of every step, and all counters of the memory, must come out equal.
+A server stands between client and scheduler, and no record tells in which step the scheduler first
+saw a request. The replay assumes that it sees a request as soon as the client sends it. Where the
+simulator then counts more requests than vLLM did, the youngest ones are delayed by a step. Nothing
+else is fitted: tokens, running and waiting requests of every step, and all counters of the memory,
+must be equal.
 """
 
 import json
@@ -40,11 +41,11 @@ Step = tuple[int, int, int, int]
 
 
 class _RecordEnded(Exception):
-    """The simulator has work left where the record has no step."""
+    """The simulator has work left, but the record has no further step."""
 
 
 class _RecordedClock:
-    """A step lasts until the next one began, so that both clocks agree at every step."""
+    """A step lasts until the next measured one, so that both clocks agree at every step."""
 
     def __init__(self, starts_ns: Sequence[int]) -> None:
         self._durations = iter(np.diff([*starts_ns, starts_ns[-1] + 1]).tolist())
@@ -58,20 +59,20 @@ class _RecordedClock:
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """What came of one measured run."""
+    """Result of replaying one measured run."""
 
     num_steps: int
-    """Measured ones."""
+    """Steps of the measured run."""
     num_equal_steps: int
-    """Up to the first difference."""
+    """Steps up to the first difference."""
     num_delayed: int
-    """Requests that the scheduler saw in a later step than they were sent before."""
+    """Requests that the scheduler did not see in the first step after they were sent."""
     largest_delay_s: float
-    """At most the time from sending a request to the step that saw it."""
+    """Longest delay given to a request; the step that saw it began no earlier."""
     different_counters: tuple[str, ...]
-    """Name, measured and replayed value."""
+    """Name, measured value and replayed value of each counter that differs."""
     difference: str | None
-    """The first step that differs."""
+    """The first step that differs, in words."""
 
     @property
     def repeated(self) -> bool:
@@ -88,7 +89,7 @@ def replay(
 
     Args:
         requests, steps: the run's tables; a row of `steps` is one step.
-        counters: the measured ones, by name; those of other names are not compared.
+        counters: measured values by name; names that the memory does not count are ignored.
     """
     starts = [to_ns(start) for start in steps["start_s"].astype(float)]
     recorded: list[Step] = list(steps[_STEP].astype(int).itertuples(index=False, name=None))
@@ -110,8 +111,8 @@ def replay(
         surplus = sum(done[differing][2:]) - sum(recorded[differing][2:])
         if surplus <= 0:
             break
-        there = [each for each in arrived if seen[each.request_id] <= starts[differing]]
-        for request in there[-surplus:]:
+        present = [each for each in arrived if seen[each.request_id] <= starts[differing]]
+        for request in present[-surplus:]:
             seen[request.request_id] = starts[differing] + 1
     replayed = asdict(simulator.memory.cache.counters)
     measured = {name: counters[name] for name in replayed if name in counters}
@@ -125,14 +126,14 @@ def replay(
             for name, value in measured.items()
             if not pd.isna(value) and value != replayed[name]
         ),
-        difference=None if differing is None else _words(differing, done, recorded),
+        difference=None if differing is None else _describe_difference(differing, done, recorded),
     )
 
 
 def _simulate(
     config: RunConfig, requests: Sequence[Request], seen_ns: dict[int, int], starts: Sequence[int]
 ) -> tuple[SimScheduler, bool]:
-    """The run, and whether it came to its end within the record."""
+    """The simulated run, and whether it ended within the record."""
     run = SimScheduler(
         [replace(each, arrival_s=seen_ns[each.request_id] / NS_PER_S) for each in requests],
         config.memory(),
@@ -158,7 +159,7 @@ def _first_difference(
     return None if finished and len(done) == len(recorded) else min(len(done), len(recorded))
 
 
-def _words(index: int, done: Sequence[Step], recorded: Sequence[Step]) -> str:
+def _describe_difference(index: int, done: Sequence[Step], recorded: Sequence[Step]) -> str:
     if index == len(recorded):
         return f"after {index} steps the record ends and the replay does not"
     if index == len(done):
@@ -170,7 +171,7 @@ def _words(index: int, done: Sequence[Step], recorded: Sequence[Step]) -> str:
 
 
 def replays(arguments: Sequence[str]) -> tuple[list[Table], Path]:
-    """A table with one row a measured run, and the folder that it is written to.
+    """A table with one row per measured run, and the folder that it is written to.
 
     Raises:
         AnalysisError: an argument is refused; the ledger cannot be read, is not of measured

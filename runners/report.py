@@ -1,6 +1,6 @@
-"""What a launch says: a bar over its cells, one line a fault, a line at either end.
+"""Printed progress of a launch: a bar over its cells, one line per fault, a first and a last line.
 
-Where nobody watches (the console is no terminal) the bar is not drawn and the lines remain.
+If the console is not a terminal, the bar is not drawn and the lines remain.
 """
 
 from collections.abc import Iterable
@@ -23,12 +23,12 @@ from hsexp.plan.cells import Cell, Plan
 
 
 class LaunchReport:
-    """The voice of one launch; a context manager that owns the bar."""
+    """Prints the progress of one launch; a context manager that owns the bar."""
 
     def __init__(self, plan: Plan, console: Console) -> None:
         self._plan = plan
         self._console = console
-        self._told: set[str] = set()
+        self._printed: set[str] = set()
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -55,38 +55,37 @@ class LaunchReport:
 
     def begin(self, *, accepted: int, notices: Iterable[str]) -> None:
         for notice in notices:
-            self._say(notice)
+            self._print(notice)
         planned = len(self._plan.cells)
         self._progress.update(self._bar, completed=accepted)
-        self._say(f"{planned} cells, {accepted} already accepted, {planned - accepted} to run")
+        self._print(f"{planned} cells, {accepted} already accepted, {planned - accepted} to run")
 
     def advance(self, *, failed: int) -> None:
-        """One more cell has ended; `failed` of all have failed."""
+        """Count one more ended cell; `failed` cells have failed so far."""
         self._progress.update(self._bar, advance=1, failed=failed)
 
     def failure(self, cell: Cell, reason: str) -> None:
         axes = " ".join(f"{name}={value}" for name, value in cell.axes.items())
-        self._say_once(reason, f"failed: {axes}: {reason}")
+        self._print_once(reason, f"failed: {axes}: {reason}")
 
     def waiting(self, num_cells: int) -> None:
-        self._say_once("waiting", f"waiting for {num_cells} cells that another process runs")
+        self._print_once("waiting", f"waiting for {num_cells} cells that another process runs")
 
     def stop(self, *, recorded: int) -> None:
-        self._say(
-            f"stopped; {recorded} runs of this launch are recorded, "
-            "and the same command goes on from there"
+        self._print(
+            f"stopped; {recorded} runs of this launch are recorded; rerun the command to resume"
         )
 
     def end(self, text: str) -> None:
-        self._say(text)
+        self._print(text)
 
-    def _say_once(self, key: str, text: str) -> None:
-        """One fault in all cells is one line."""
-        if key not in self._told:
-            self._told.add(key)
-            self._say(text)
+    def _print_once(self, key: str, text: str) -> None:
+        """Print a line once per key, so that one fault in all cells is one line."""
+        if key not in self._printed:
+            self._printed.add(key)
+            self._print(text)
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         line = f"{self._plan.campaign}: {text}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 

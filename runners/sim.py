@@ -52,7 +52,7 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
 
 
 def workload_of(config: RunConfig) -> tuple[Workload, str]:
-    """What a run serves, and the digest of its requests before isolation sets them apart."""
+    """The workload of a run, and the digest of its requests before isolation salts them."""
     workload = _workload(config.workload, config.arrivals, config.seed)
     digest = workload.digest
     return (isolate(workload) if config.isolation.name == "isolate" else workload), digest
@@ -60,5 +60,5 @@ def workload_of(config: RunConfig) -> tuple[Workload, str]:
 
 @lru_cache(maxsize=4)
 def _workload(workload: WorkloadConfig, arrivals: ArrivalsConfig | None, seed: int) -> Workload:
-    """The arms of a seed follow each other and see the very same requests."""
+    """Cached, because the arms of a seed run one after the other on the same requests."""
     return build(workload, arrivals, seed)

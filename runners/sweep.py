@@ -1,9 +1,9 @@
-"""A sweep, `python -m hsexp -m ...`: its jobs leave accounts, and its end reads them.
+"""A sweep, `python -m hsexp -m ...`: every job writes a report, and the sweep ends by reading them.
 
-Where a job runs is the launcher's business. All jobs write into ledgers, which are keyed by content
-and shared by any processes. In the sweep's folder a job leaves its account, `job-<number>.json`;
-the process that was called reads the accounts when the jobs have ended, says how each went, and
-makes tables and figures, once a ledger.
+The launcher decides where a job runs. All jobs write into ledgers, which are keyed by content and
+can be shared by any processes. A job writes its report, `job-<number>.json`, into the sweep's
+folder. When all jobs have ended, the process that was called reads the reports, prints a table of
+them, and makes tables and figures once per ledger.
 """
 
 import multiprocessing
@@ -26,22 +26,23 @@ from rich.text import Text
 
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.overrides import refuse_empty_sweeps
+from hsexp.config.searchpath import follow_hydra
 from runners.launch import EXIT_REFUSED, Analysis, complain
 
 _SIDE_BY_SIDE = ("joblib", "ray", "submitit_local")
-"""Launchers whose jobs share a machine and fill its cores by themselves."""
+"""Launchers that fill the cores of one machine with jobs."""
 
 
 class JobFailed(CompactHydraException):
-    """A job of a sweep has not accepted all of its cells; Hydra then ends with an error."""
+    """A job of a sweep did not accept all of its cells; it makes Hydra end with an error."""
 
 
 class SweepFolder(Callback):
-    """Hydra's call at the start of a sweep: refuses one without jobs, else remembers the folder and
-    clears it of older accounts."""
+    """Called by Hydra at the start of a sweep: refuses a sweep without jobs, else keeps its folder,
+    removes older reports from it, and looks options up where the jobs do."""
 
     path: ClassVar[Path | None] = None
-    """Of the sweep that this process was called for; None without one."""
+    """Folder of the sweep that this process was called for; None without a sweep."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         params = config.hydra.sweeper.get("params") or {}
@@ -52,14 +53,15 @@ class SweepFolder(Callback):
             )
         except ConfigError as error:
             complain(f"error: {error}")
-            sys.exit(EXIT_REFUSED)  # Hydra makes a warning of any other error in a callback
+            sys.exit(EXIT_REFUSED)  # Hydra turns any other error in a callback into a warning
+        follow_hydra(config.hydra.runtime)
         SweepFolder.path = Path(config.hydra.sweep.dir)
         for old in SweepFolder.path.glob("job-*.json"):
             old.unlink()
 
 
-class Account(Config):
-    """How a job went."""
+class JobReport(Config):
+    """Result of one job."""
 
     job: int
     overrides: tuple[str, ...]
@@ -67,75 +69,76 @@ class Account(Config):
     error: str | None
     """Why the job was refused; failed cells have their reasons in the ledger."""
     analyses: tuple[Analysis, ...] = ()
-    """What the job leaves to the end of the sweep."""
+    """Tables and figures to make at the end of the sweep."""
 
 
 def is_job() -> bool:
-    """Whether the task that runs now is one job of a sweep."""
+    """Whether the current task is a job of a sweep."""
     return bool(HydraConfig.get().mode == RunMode.MULTIRUN)
 
 
-def has_company() -> bool:
+def shares_machine() -> bool:
     """Whether other jobs of the sweep run on this machine at the same time."""
     return HydraConfig.get().runtime.choices["hydra/launcher"] in _SIDE_BY_SIDE
 
 
-def settle_in() -> None:
-    """Make the process that a launcher chose like the one that was called."""
+def configure_job() -> None:
+    """Give the process of a job the folder and the start method of the process that was called."""
     os.chdir(HydraConfig.get().runtime.cwd)  # so that relative paths mean the same
     if multiprocessing.get_start_method() not in multiprocessing.get_all_start_methods():
-        # joblib's processes start others by a method of their own, which those do not know.
+        # joblib's processes have a start method of their own that the standard library lacks.
         multiprocessing.set_start_method("spawn", force=True)
 
 
-def leave_account(*, exit_code: int, error: str | None, analyses: tuple[Analysis, ...]) -> None:
-    """Write the account of the job that runs now."""
+def write_job_report(*, exit_code: int, error: str | None, analyses: tuple[Analysis, ...]) -> None:
+    """Write the report of the current job."""
     hydra = HydraConfig.get()
-    account = Account(
+    report = JobReport(
         job=hydra.job.num,
         overrides=tuple(hydra.overrides.task),
         exit_code=exit_code,
         error=error,
         analyses=analyses,
     )
-    path = Path(hydra.sweep.dir) / f"job-{account.job}.json"
-    half = path.with_suffix(".tmp")
-    half.write_text(account.model_dump_json(indent=1), encoding="utf-8")
-    half.replace(path)
+    path = Path(hydra.sweep.dir) / f"job-{report.job}.json"
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_text(report.model_dump_json(indent=1), encoding="utf-8")
+    unfinished.replace(path)
 
 
 def fail_job(exit_code: int) -> None:
-    """Tell Hydra, whose error outlives any process. A sweep cut into batches goes on instead: its
-    first failed batch would be its last, and the accounts hold the exit code."""
+    """Raise an error that Hydra carries out of the job's process. A sweep in batches continues
+    instead: Hydra would stop it after the first failed batch, and the reports have the exit code.
+    """
     if HydraConfig.get().sweeper.get("max_batch_size") is None:
         raise JobFailed(f"job {HydraConfig.get().job.num} of the sweep ended with {exit_code}")
 
 
 def end_sweep(folder: Path, console: Console, *, analyse: bool) -> int:
-    """Say how the jobs went and make what they left to do. Returns the worst exit code of them.
+    """Print the jobs' results, make their tables and figures, and return the worst exit code.
 
     Raises:
         AnalysisError: tables or figures cannot be made.
     """
-    accounts = sorted(
+    reports = sorted(
         (
-            Account.model_validate_json(path.read_text(encoding="utf-8"))
+            JobReport.model_validate_json(path.read_text(encoding="utf-8"))
             for path in folder.glob("job-*.json")
         ),
-        key=lambda account: account.job,
+        key=lambda report: report.job,
     )
-    if not accounts:
+    if not reports:
         return 0
-    console.print(_table(accounts))
+    console.print(_table(reports))
     console.print(f"sweep: {folder}")
     if analyse:
-        for analysis in merged(analysis for account in accounts for analysis in account.analyses):
+        for analysis in merged(analysis for report in reports for analysis in report.analyses):
             analysis.make(console)
-    return max(account.exit_code for account in accounts)
+    return max(report.exit_code for report in reports)
 
 
 def merged(analyses: Iterable[Analysis]) -> list[Analysis]:
-    """One for each ledger; over the seeds of all jobs, if each job had its own."""
+    """One analysis per ledger, over the seeds of all jobs if every job names its seeds."""
     by_ledger: dict[tuple[str, Path], Analysis] = {}
     for analysis in analyses:
         key = (analysis.campaign, analysis.ledger)
@@ -147,19 +150,19 @@ def merged(analyses: Iterable[Analysis]) -> list[Analysis]:
     return list(by_ledger.values())
 
 
-def _table(accounts: list[Account]) -> Table:
-    """One line a job: what tells it from the others, and how it went."""
-    shared = set.intersection(*(set(account.overrides) for account in accounts))
+def _table(reports: list[JobReport]) -> Table:
+    """One line per job: the overrides in which it differs from the others, and its outcome."""
+    shared = set.intersection(*(set(report.overrides) for report in reports))
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for heading in ("job", "overrides", "outcome"):
         table.add_column(heading)
-    for account in accounts:
-        own = [item for item in account.overrides if len(accounts) == 1 or item not in shared]
-        table.add_row(str(account.job), Text(" ".join(own)), Text(_outcome(account)))
+    for report in reports:
+        own = [item for item in report.overrides if len(reports) == 1 or item not in shared]
+        table.add_row(str(report.job), Text(" ".join(own)), Text(_outcome(report)))
     return table
 
 
-def _outcome(account: Account) -> str:
-    if account.error is not None:
-        return f"error: {account.error}"
-    return "complete" if account.exit_code == 0 else "has failed cells"
+def _outcome(report: JobReport) -> str:
+    if report.error is not None:
+        return f"error: {report.error}"
+    return "complete" if report.exit_code == 0 else "has failed cells"

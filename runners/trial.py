@@ -23,7 +23,7 @@ from hsexp.plan.cells import Cell
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What running one cell gives."""
+    """Result of running one cell."""
 
     metrics: Mapping[str, Metric]
     """Flat names. None or NaN is unknown; an infinite number is refused."""
@@ -40,7 +40,7 @@ Execute = Callable[[Cell], Outcome]
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What a worker sends back. It has encoded the tables, so a bad table is a failed attempt."""
+    """What a worker sends back. The worker encodes the tables, so a bad table fails the attempt."""
 
     attempt: Attempt
     requests: EncodedTable | None = None
@@ -48,7 +48,7 @@ class Trial:
 
 
 def try_cell(execute: Execute, provenance: Provenance, cell: Cell) -> Trial:
-    """Run a cell. Never raises for what `execute` does or returns."""
+    """Run a cell. An error in `execute` or in its result is a failed attempt, never raised."""
     started_at, start = utc_now(), time.perf_counter()
     try:
         outcome = execute(cell)
@@ -68,7 +68,7 @@ def try_cell(execute: Execute, provenance: Provenance, cell: Cell) -> Trial:
             requests=encode_table(outcome.requests),
             steps=None if outcome.steps is None else encode_table(outcome.steps),
         )
-    except Exception as error:  # any fault of a cell is a row, and the other cells go on
+    except Exception as error:  # any fault of a cell is a row, and the other cells run
         return Trial(
             attempt=Attempt(
                 cell=cell,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.calibration.device_file import to_device, write_device
+from analysis.calibration.device_file import default_path, to_device, write_device
 from analysis.calibration.fit import TERMS, Fit, fit
 from analysis.calibration.published import published_work
 from analysis.calibration.report import (
@@ -19,7 +19,7 @@ from analysis.command import LEDGERS, parse_pairs
 from analysis.errors import AnalysisError
 from analysis.runs import Origin
 from analysis.tables.table import Table
-from hsexp.config.catalog import CONF, read_option
+from hsexp.config.catalog import read_option
 from hsexp.config.device import DeviceConfig
 
 PAPER_DEVICE = "a100_40gb"
@@ -81,7 +81,7 @@ def _from_paper(given: Mapping[str, str]) -> tuple[list[Table], Path, Path | Non
     time_s, work = published_work()
     fitted = fit(time_s, work, 1.0 / time_s**2)  # relative errors
     origin = Origin(data_kind="recomputed from the published values")
-    tables_read = "Tables E-1, E-3, E-4 and E-6 of ledgers/paper, with E-9 and G-1"
+    tables_read = "Tables E-1, E-3, E-4 and E-6 of analysis/paper, with E-9 and G-1"
     device = _write(
         fitted,
         given,
@@ -114,6 +114,6 @@ def _write(fitted: Fit, given: Mapping[str, str], *, description: str, source: s
     if "device" not in given:
         return None
     device = to_device(given["device"], fitted, description=description, source=source)
-    path = Path(given.get("out", CONF / "device" / f"{device.name}.yaml"))
+    path = Path(given["out"]) if "out" in given else default_path(device.name)
     write_device(device, fitted, path, overwrite=given.get("overwrite") == "true")
     return path

@@ -1,12 +1,17 @@
-"""Writes a fitted step-time model as an option of conf/device."""
+"""Writes a fitted step-time model as a device of the user's: DIR/device/NAME.yaml."""
 
 import json
+import shlex
 from pathlib import Path
 
 from analysis.calibration.fit import TERMS, Fit
 from analysis.errors import AnalysisError
 from hsexp.config.base import ConfigError
+from hsexp.config.catalog import CONF, folders, standing_options
 from hsexp.config.device import DeviceConfig
+
+OWN = Path("conf-local")
+"""Folder of the user's own options, below the working directory."""
 
 DIGITS = 9
 """Whole nanoseconds: the resolution of the simulator's clock."""
@@ -31,6 +36,32 @@ def to_device(name: str, fit: Fit, *, description: str, source: str) -> DeviceCo
         )
     except ConfigError as error:
         raise AnalysisError(str(error)) from None
+
+
+def default_path(name: str) -> Path:
+    """Where a device is written unless the user names a file: in the folder of the user's own
+    options, never beside ours.
+
+    Raises:
+        AnalysisError: `conf` has a device of that name, which Hydra would take instead.
+    """
+    if name in standing_options("device"):
+        raise AnalysisError(
+            f"device {name} exists in {CONF / 'device'}, and Hydra would take that one; "
+            "choose another name"
+        )
+    own = [folder for folder in folders() if folder != CONF]
+    return (own[0] if own else OWN) / "device" / f"{name}.yaml"
+
+
+def how_to_use(path: Path) -> str:
+    """What to type to simulate on the device of a file."""
+    if path.parent.name != "device":
+        return f"move it to DIR/device/{path.name}, then --config-dir DIR device={path.stem}"
+    folder = path.parent.parent
+    if folder.resolve() == CONF:
+        return f"python -m hsexp device={path.stem} engine=sim"
+    return f"python -m hsexp --config-dir {shlex.quote(str(folder))} device={path.stem} engine=sim"
 
 
 def write_device(device: DeviceConfig, fit: Fit, path: Path, *, overwrite: bool) -> None:

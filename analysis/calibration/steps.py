@@ -1,6 +1,5 @@
 """The steps of recorded runs: what a calibration on ledgers is fitted to."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from analysis.calibration.fit import TERMS
 from analysis.errors import AnalysisError
 from analysis.ledgers import read_ledger
 from analysis.runs import ORIGIN, Origin
-from hsexp.ledger import LedgerError
+from hsexp.ledger import NoTableError
 
 DIGEST_DIGITS = 16
 
@@ -24,7 +23,7 @@ class Steps:
     """Step tables below each other; `run` is the cell, with its ledger where there are several."""
     origin: Origin
     sources: tuple[str, ...]
-    """Each ledger with the digest of its journal."""
+    """Each ledger with the digest of its journal, which joining its tables leaves as it is."""
 
     @property
     def work(self) -> pd.DataFrame:
@@ -53,11 +52,11 @@ def read_steps(paths: Sequence[Path]) -> Steps:
     for path in paths:
         ledger, frame = read_ledger(path)
         frames.append(frame[list(ORIGIN)])
-        sources.append(f"{path} ({_digest(path)})")
+        sources.append(f"{path} (journal SHA-256 {ledger.digest[:DIGEST_DIGITS]})")
         for cell_id in frame["cell_id"]:
             try:
                 table = ledger.step_table(cell_id)
-            except LedgerError:
+            except NoTableError:
                 continue  # the run kept none
             tables.append(table.assign(run=cell_id if len(paths) == 1 else f"{path}: {cell_id}"))
     if not tables:
@@ -75,8 +74,3 @@ def read_steps(paths: Sequence[Path]) -> Steps:
         origin=Origin.of(origins),
         sources=tuple(sources),
     )
-
-
-def _digest(path: Path) -> str:
-    journal = (path / "journal.jsonl").read_bytes()
-    return f"journal SHA-256 {hashlib.sha256(journal).hexdigest()[:DIGEST_DIGITS]}"

@@ -8,7 +8,8 @@ from analysis.config import block_design
 from analysis.errors import NoRunsError
 from analysis.families import Contrast
 from analysis.ledgers import Ledgers
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
+from hsexp.plan.cells import format_seeds
 
 Seeds = tuple[int, ...] | Literal["published", "all"]
 """Seeds of every cell; or the published ones of its block, as far as the ledger has any; or all
@@ -77,6 +78,8 @@ class Sources:
         absent = sorted(set(design.seeds) - present)
         if published and self._seeds == "published":
             if absent:
-                self.narrowed.append(f"campaign {campaign}, {block}: no seed {spell(absent)}")
+                self.narrowed.append(
+                    f"campaign {campaign}, {block}: no seed {format_seeds(absent)}"
+                )
             return ledgers.runs(campaign, block, seeds=published)
         return ledgers.runs(campaign, block, seeds=sorted(present))

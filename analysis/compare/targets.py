@@ -1,21 +1,19 @@
 """Which published number is compared with which runs, declared in conf/analysis/compare.
 
 No published number stands there: a target names where the paper prints it (a cell of
-ledgers/paper) and which cell of a campaign answers it.
+analysis/paper) and which cell of a campaign answers it.
 """
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import Field, NonNegativeFloat, model_validator
 
 from analysis.errors import AnalysisError
 from analysis.families import Arm
 from analysis.published import published_value
 from hsexp.config.base import Config, ConfigError
-from hsexp.config.catalog import CONF, options
+from hsexp.config.catalog import options, read_file, remembered, shown
 from hsexp.config.fields import Name
 
 GROUP = "analysis/compare"
@@ -181,7 +179,7 @@ class Targets(Config):
                     yield from ((each, line) for line in each.lines)
 
 
-@cache
+@remembered
 def load_targets(name: str) -> Targets:
     """A comparison of conf/analysis/compare.
 
@@ -190,8 +188,8 @@ def load_targets(name: str) -> Targets:
     """
     if name not in options(GROUP):
         raise AnalysisError(f"compare {name} is unknown; there is {', '.join(options(GROUP))}")
-    text = (CONF / GROUP / f"{name}.yaml").read_text(encoding="utf-8")
+    data = read_file(GROUP, name)
     try:
-        return Targets.parse(yaml.safe_load(text))
-    except (ConfigError, yaml.YAMLError) as error:
-        raise AnalysisError(f"conf/{GROUP}/{name}.yaml: {error}") from None
+        return Targets.parse(data)
+    except ConfigError as error:
+        raise AnalysisError(f"{shown(GROUP, name)}: {error}") from None

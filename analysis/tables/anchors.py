@@ -18,6 +18,7 @@ from analysis.tables.cells import (
     quantity_table,
     text_column,
 )
+from analysis.tables.registry import derived, table
 from analysis.tables.relations import Relation, relations_table
 from analysis.tables.table import Table
 
@@ -45,6 +46,7 @@ _WHOLE_RUN = (
 )
 
 
+@table("E-1")
 def e1(ledgers: Ledgers) -> Table:
     """Run means at the high-load anchors."""
     return cell_table(
@@ -64,6 +66,7 @@ def e1(ledgers: Ledgers) -> Table:
     )
 
 
+@table("E-2")
 def e2(ledgers: Ledgers) -> Table:
     """Paired changes from one organization to the next."""
     measures: list[Measure] = [
@@ -98,6 +101,7 @@ def e2(ledgers: Ledgers) -> Table:
     )
 
 
+@table("E-3")
 def e3(ledgers: Ledgers) -> Table:
     """Run means at low load."""
     return cell_table(
@@ -128,6 +132,7 @@ _E4 = {
 """Row of the published table: metric, heading."""
 
 
+@table("E-4", lacks="run-level counters of its twenty-four runs")
 def e4(ledgers: Ledgers) -> Table:
     """b108 of the extension: more throughput with fewer running requests."""
     runs = ledgers.runs("q1", "main")
@@ -142,6 +147,7 @@ def e4(ledgers: Ledgers) -> Table:
     )
 
 
+@derived("E-1")
 def e1_from_paper() -> Table:
     """C_once = H - O_ctr."""
     return relations_table(
@@ -152,6 +158,7 @@ def e1_from_paper() -> Table:
     )
 
 
+@derived("E-3")
 def e3_from_paper() -> Table:
     """C_once = H - O_ctr, with the O_ctr of the high-load anchors."""
     return relations_table(
@@ -165,6 +172,7 @@ def e3_from_paper() -> Table:
     )
 
 
+@derived("E-2")
 def e2_from_paper() -> Table:
     """Changes of the printed means: near, because the paper averages seedwise changes."""
     columns = {

@@ -5,10 +5,12 @@ from dataclasses import asdict, dataclass
 import pandas as pd
 
 from analysis.families import AnalysisConfig
-from analysis.family_tests import METRIC, FamilyTest, adjusted_p, family_tests
+from analysis.family_tests import FamilyTest, adjusted_p, family_tests
+from analysis.gaps import describe
 from analysis.intervals import Interval, declared_interval
 from analysis.published import published_table, published_value
-from analysis.runs import Runs, spell
+from analysis.runs import THROUGHPUT, Runs
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
 _NULLABLE = {
@@ -48,7 +50,8 @@ _DECISIONS_VIEW = (
 )
 
 
-def table(runs: Runs, config: AnalysisConfig) -> Table:
+@table("B-7", analysis="q6")
+def from_runs(runs: Runs, config: AnalysisConfig) -> Table:
     """The whole family from a ledger (Appendix B.12, Table B-7)."""
     tests = _tests(runs, config)
     intervals = _intervals(tests, config)
@@ -61,12 +64,12 @@ def table(runs: Runs, config: AnalysisConfig) -> Table:
     return Table(
         name="B-7",
         title=f"Admission confirmation: {config.family.size} contrasts on seeds "
-        f"{spell(runs.seeds)}, beside the published ones",
+        f"{runs.seeds_text}, beside the published ones",
         rows=rows,
         views=(_effects_view(f"{100 * config.interval.level:.0f} % interval"), _DECISIONS_VIEW),
         origin=runs.origin,
         notes=_notes(tests, runs, config),
-        missing=tuple(dict.fromkeys(cell for test in tests for cell in test.missing)),
+        missing=describe(gap for test in tests for gap in test.gaps),
     )
 
 
@@ -149,7 +152,7 @@ def _notes(tests: list[FamilyTest], runs: Runs, config: AnalysisConfig) -> tuple
     methods = {test.sign_flip.method for test in tests if test.sign_flip}
     inferred = [test.id for test in tests if test.definition == "inferred"]
     notes = [
-        f"Change: mean over seeds of 100 (numerator / denominator − 1), in %, of {METRIC}; of "
+        f"Change: mean over seeds of 100 (numerator / denominator − 1), in %, of {THROUGHPUT}; of "
         "interactions the difference of two changes, in percentage points.",
         f"Interval: individual percentile bootstrap over seeds, {config.interval.resamples:,} "
         "resamples; none for a cell against itself. It is not the Holm decision.",

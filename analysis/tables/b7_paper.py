@@ -1,7 +1,7 @@
 """Table B-7 from its printed adjusted p alone: raw p on the 1/4096 grid, adjusted again.
 
 Thirteen rows, two self-comparisons with p = 1 and two cross-budget contrasts make up the family;
-one of the latter is printed nowhere and taken with the smallest adjusted p (ledgers/paper/README).
+one of the latter is printed nowhere and taken with the smallest adjusted p (analysis/paper/README).
 """
 
 from fractions import Fraction
@@ -10,10 +10,12 @@ from analysis import config as configs
 from analysis.published import printed_number, published_table
 from analysis.reconstruction import holm_exact, on_grid, rank_groups
 from analysis.tables.extension_paper import RECONSTRUCTED
+from analysis.tables.registry import derived
 from analysis.tables.relations import Relation, relations_table
 from analysis.tables.table import Table
 
 
+@derived("B-7")
 def from_paper() -> Table:
     """Every printed adjusted p of the family of 17."""
     config = configs.load("q6")

@@ -3,8 +3,10 @@
 import pandas as pd
 
 from analysis.families import AnalysisConfig
-from analysis.runs import Runs, spell
+from analysis.ledgers import missing_cells
+from analysis.runs import Runs
 from analysis.tables.q6 import PRINTED, cell_mean
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
 _HEADINGS = {
@@ -15,7 +17,8 @@ _HEADINGS = {
 }
 
 
-def table(runs: Runs, config: AnalysisConfig) -> Table:
+@table("B-8", analysis="q6", lacks="run-level values of each cell")
+def from_runs(runs: Runs, config: AnalysisConfig) -> Table:
     """Means over seeds of run-level values, with standard errors over seeds (Appendix B.12)."""
     arms = config.design.arms()
     rows = []
@@ -35,7 +38,7 @@ def table(runs: Runs, config: AnalysisConfig) -> Table:
         rows.append(row)
     return Table(
         name="B-8",
-        title=f"Admission confirmation, {len(arms)} cells on seeds {spell(runs.seeds)}: request "
+        title=f"Admission confirmation, {len(arms)} cells on seeds {runs.seeds_text}: request "
         "rate and latency beside the published values",
         rows=pd.DataFrame(rows),
         views=(
@@ -48,7 +51,7 @@ def table(runs: Runs, config: AnalysisConfig) -> Table:
             "error over seeds. TPOT is a request's mean output-token interval.",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(arms, PRINTED)),
+        missing=missing_cells([(runs, arms, PRINTED)]),
     )
 
 

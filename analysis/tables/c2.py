@@ -3,8 +3,9 @@
 import pandas as pd
 
 from analysis.families import Arm
+from analysis.ledgers import missing_cells
 from analysis.published import published_value
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from analysis.tables.beside import (
     PAPER,
     Number,
@@ -16,6 +17,7 @@ from analysis.tables.beside import (
     printed_rows,
     renamed,
 )
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 CLASSES = {
@@ -40,6 +42,7 @@ _KEYS = (
 )
 
 
+@table("C-2", block=("q7", "availability"))
 def from_runs(runs: Runs) -> Table:
     """Fractions of a run's requests, averaged over seeds (Section 4.5)."""
     arms = traced_arms(runs)
@@ -62,7 +65,7 @@ def from_runs(runs: Runs) -> Table:
     keys = (*_KEYS, Column(heading="n", templates=("{n}",)))
     return Table(
         name="C-2",
-        title=f"Joint depth at first admission against queue entry, seeds {spell(runs.seeds)}, "
+        title=f"Joint depth at first admission against queue entry, seeds {runs.seeds_text}, "
         "beside the published fractions",
         rows=pd.DataFrame(rows),
         views=(
@@ -75,10 +78,11 @@ def from_runs(runs: Runs) -> Table:
             "admission.",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(arms, metrics)),
+        missing=missing_cells([(runs, arms, metrics)]),
     )
 
 
+@derived("C-2")
 def from_paper() -> Table:
     """The request counts that the printed fractions stand for."""
     per_row = _SEEDS * int(published_value("text", "G.2", "INITIAL requests per arm"))

@@ -6,7 +6,8 @@ import pandas as pd
 
 from analysis.effects import log_ratios
 from analysis.intervals import Interval, paired_t
-from analysis.runs import Runs, spell
+from analysis.ledgers import missing_cells
+from analysis.runs import THROUGHPUT, Runs
 from analysis.tables.beside import (
     PAPER,
     Quantity,
@@ -17,12 +18,12 @@ from analysis.tables.beside import (
     renamed,
 )
 from analysis.tables.c2 import traced_arms
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 LEVEL = 0.90
 """Of the two-sided paired t interval (Section 4.5)."""
 
-_METRIC = "throughput_tok_per_s"
 _QUANTITIES = (
     Quantity(name="mean_100_ln", heading="mean 100 ln(ON/OFF)", spec="+.3f"),
     Quantity(name="ci90_low_100_ln", heading="90 % low", spec="+.3f"),
@@ -34,13 +35,14 @@ _DECISION = (
 )
 
 
+@table("C-3", block=("q7", "availability"))
 def from_runs(runs: Runs) -> Table:
     """Traced over untraced runs, paired by seed."""
     traced = traced_arms(runs)
     arms = [arm.model_copy(update={"trace": False}) for arm in traced] + traced
     rows = []
     for arm in traced:
-        pairs = runs.pairs(arm, arm.model_copy(update={"trace": False}), _METRIC)
+        pairs = runs.pairs(arm, arm.model_copy(update={"trace": False}), THROUGHPUT)
         complete = not pairs.undefined and pairs.num_pairs > 1
         logs = 100.0 * log_ratios(pairs) if complete else None
         rows.append(
@@ -60,15 +62,16 @@ def from_runs(runs: Runs) -> Table:
         notes.append("Simulated tracing costs no simulated time: equal pairs have no spread.")
     return Table(
         name="C-3",
-        title=f"Throughput with and without a state trace, seeds {spell(runs.seeds)}",
+        title=f"Throughput with and without a state trace, seeds {runs.seeds_text}",
         rows=pd.DataFrame(rows),
         views=(_view("here", n=True),),
         origin=runs.origin,
         notes=(*notes, *runs.notes),
-        missing=tuple(runs.missing(arms, [_METRIC])),
+        missing=missing_cells([(runs, arms, [THROUGHPUT])]),
     )
 
 
+@derived("C-3")
 def from_paper() -> Table:
     """The decision that the printed interval makes, and the mean in its middle."""
     rows = []

@@ -3,7 +3,8 @@
 import pandas as pd
 
 from analysis.families import Arm
-from analysis.runs import Runs, spell
+from analysis.ledgers import missing_cells
+from analysis.runs import Runs
 from analysis.tables.beside import (
     PAPER,
     Number,
@@ -15,6 +16,7 @@ from analysis.tables.beside import (
     printed_rows,
     renamed,
 )
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 _ADOPTED = Quantity(name="adopted_prefix_pct", heading="adopted / input, %", spec=".3f")
@@ -37,6 +39,7 @@ _KEYS = (
 )
 
 
+@table("C-4", block=("matched_boundary", "work"))
 def from_runs(runs: Runs) -> Table:
     """Means over seeds of the tokens of a request (Appendix C.1)."""
     arms = runs.design.arms()
@@ -58,7 +61,7 @@ def from_runs(runs: Runs) -> Table:
     return Table(
         name="C-4",
         title="Adopted prefix and submitted input on 512-token boundaries, seeds "
-        f"{spell(runs.seeds)}, beside the published values",
+        f"{runs.seeds_text}, beside the published values",
         rows=pd.DataFrame(rows),
         views=((*keys, *columns((_ADOPTED, _TOKENS[0]))), (*keys, *columns(_TOKENS[1:]))),
         origin=runs.origin,
@@ -69,10 +72,11 @@ def from_runs(runs: Runs) -> Table:
             "is assumed (conf/campaign/matched_boundary.yaml).",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(arms, _NEEDED)),
+        missing=missing_cells([(runs, arms, _NEEDED)]),
     )
 
 
+@derived("C-4")
 def from_paper() -> Table:
     """Totals from their parts, and the input of a request that was never resumed."""
     rows = []

@@ -8,6 +8,7 @@ from analysis.published import published_row
 from analysis.runs import Runs
 from analysis.tables.beside import Quantity, complete_mean
 from analysis.tables.cells import mean_change, text_column
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
 CAMPAIGN = "cap_ladder"
@@ -25,6 +26,7 @@ _EVENTS = {
 """Column of the published table: quantity, counter of the ledger."""
 
 
+@table("E-11", lacks="throughput and events of each run")
 def e11(ledgers: Ledgers) -> Table:
     """Every cap in the order of the paper: the reference first, then the ladder."""
     rows, needs = [], []

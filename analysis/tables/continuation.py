@@ -4,18 +4,20 @@ A check counts if its fidelity conditions hold: what was wanted really happened,
 was repeatable. The verdict of a setting speaks of the checks that count and of nothing else.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
 from analysis.errors import NoRunsError
 from analysis.ledgers import Ledgers
 from analysis.published import published_row
-from analysis.runs import Origin, spell
+from analysis.runs import Origin
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 from hsexp.config.catalog import read_option
+from hsexp.plan.cells import format_seeds
 
 CAMPAIGN = "continuation"
 
@@ -44,6 +46,7 @@ EXACT, TOKENS, DIFFERENT, NOT_EVALUATED = (
 """Verdicts: on logprobs and state bytes, on tokens alone, neither, and no check that counts."""
 
 
+@table("continuation", lacks="continuation outputs")
 def verdicts(ledgers: Ledgers) -> Table:
     """One row a mode, organization, dtype and treatment, over depths and seeds."""
     frame, origin = _read(ledgers)
@@ -58,8 +61,8 @@ def verdicts(ledgers: Ledgers) -> Table:
     return Table(
         name="continuation",
         title="Treated requests against their isolated recomputations, depths "
-        f"{spell(sorted(frame['depth_tokens'].unique()))}, seeds "
-        f"{spell(sorted(frame['seed'].unique()))}",
+        f"{', '.join(map(str, sorted(frame['depth_tokens'].unique())))}, seeds "
+        f"{format_seeds(sorted(frame['seed'].unique()))}",
         rows=rows,
         views=(_COLUMNS,),
         origin=origin,
@@ -146,6 +149,7 @@ _INVARIANTS = (
 )
 
 
+@table("D-1", lacks="evidence of its invariants")
 def d1(ledgers: Ledgers) -> Table:
     """The four invariants with the evidence of exact runs, where a difference means a fault."""
     frame, origin = _read(ledgers)
@@ -159,7 +163,7 @@ def d1(ledgers: Ledgers) -> Table:
             {
                 "invariant": invariant.name,
                 "treatments": ", ".join(invariant.treatments),
-                "happened": invariant.happened.format(**sums),
+                "happened": invariant.happened.format(**sums) if sums["num_counted"] else None,
             }
             | sums
         )
@@ -175,6 +179,7 @@ def d1(ledgers: Ledgers) -> Table:
             "Stock runs are left out: their bits differ for reasons of arithmetic "
             "(docs/continuation.md), which would hide a fault.",
         ),
+        missing=_failed(ledgers),
     )
 
 
@@ -183,131 +188,129 @@ def d1(ledgers: Ledgers) -> Table:
 
 @dataclass(frozen=True, kw_only=True)
 class _Check:
-    """A printed check, and the one of ours that is nearest to it."""
+    """A published check, and the one of ours that is nearest to it."""
 
     name: str
-    published: Callable[[], str]
+    row: str = ""
+    """Row of the published table; empty where it bears the name."""
+    published: str
+    """What the paper says, as a template over that row."""
     ours: str
-    select: Callable[[pd.DataFrame], pd.DataFrame]
-    counted: str
-    """"states", "logprobs" or "tokens"."""
+    """Our check, as a template over its depth."""
+    treatments: tuple[str, ...]
+    depth: Literal["least", "deepest"] | None = None
+    """Which of our depths; None for all."""
+    counted: Literal["states", "logprobs", "tokens"]
+
+    def published_text(self) -> str:
+        return self.published.format(**published_row("D-3", self.row or self.name))
 
 
+_MISMATCHES = (
+    "{hash_mismatches_depth_2400:.0f} of {hash_mismatches_depth_2400_of:.0f} hashes and "
+    "{token_mismatches_depth_2400:.0f} of {token_mismatches_depth_2400_of:.0f} tokens differ at "
+    "depth 2,400"
+)
+_REPEATS = "Concurrent non-preemptive reference repeats"
+
+_CHECKS = (
+    _Check(
+        name="Falcon pre-logit checks",
+        published="{hash_matches_depth_600_to_1800:.0f} of "
+        "{hash_matches_depth_600_to_1800_of:.0f} hashes equal at depths 600 to 1,800",
+        ours="hits at every boundary, depth {depth:,}: logprobs",
+        treatments=("hit",),
+        depth="least",
+        counted="logprobs",
+    ),
+    _Check(
+        name="Falcon pre-logit checks",
+        published=_MISMATCHES,
+        ours="hits at every boundary, depth {depth:,}: logprobs",
+        treatments=("hit",),
+        depth="deepest",
+        counted="logprobs",
+    ),
+    _Check(
+        name="Falcon pre-logit checks",
+        published=_MISMATCHES,
+        ours="hits at every boundary, depth {depth:,}: tokens",
+        treatments=("hit",),
+        depth="deepest",
+        counted="tokens",
+    ),
+    _Check(
+        name="Falcon state-byte check",
+        published="agreement at depth 1,200, one thread, seed 0",
+        ours="hits at every boundary: state bytes",
+        treatments=("hit",),
+        counted="states",
+    ),
+    _Check(
+        name="Concurrent reference repeats",
+        row=_REPEATS,
+        published="{state_byte_agreement:.0f} of {state_byte_agreement_of:.0f} requests agree in "
+        "state bytes",
+        ours="hits in changing batches: state bytes",
+        treatments=("batch",),
+        counted="states",
+    ),
+    _Check(
+        name="Concurrent reference repeats",
+        row=_REPEATS,
+        published="{token_agreement:.0f} of {token_agreement_of:.0f} requests agree in tokens",
+        ours="hits in changing batches: tokens",
+        treatments=("batch",),
+        counted="tokens",
+    ),
+    _Check(
+        name="Granite forced reclaim",
+        published="{comparison_tests:.0f} comparisons, outcome not printed",
+        ours="eviction and slab reclaim: logprobs",
+        treatments=("eviction", "slabs"),
+        counted="logprobs",
+    ),
+)
+
+
+@table("D-3", lacks="outputs and states of its checks")
 def d3(ledgers: Ledgers) -> Table:
-    """The printed checks beside ours, stock and exact."""
+    """The published checks beside ours, stock and exact."""
     frame, origin = _read(ledgers)
-    rows = []
-    for check in _checks(int(frame["depth_tokens"].min()), int(frame["depth_tokens"].max())):
-        row: dict[str, Any] = {
-            "check": check.name,
-            "published": check.published(),
-            "ours": check.ours,
-        }
-        for exact, mode in _MODES.items():
-            chosen = check.select(frame[frame["exact"] == exact])
-            sums = _sums(chosen)
-            total = sums["num_states" if check.counted == "states" else "num_requests"]
-            row |= {
-                f"{mode}_equal": sums[f"num_equal_{check.counted}"] if total else None,
-                f"{mode}_of": total or None,
-            }
-        rows.append(row | {"counted": check.counted})
+    depths = {"least": frame["depth_tokens"].min(), "deepest": frame["depth_tokens"].max()}
     return Table(
         name="D-3",
         title="Numerical validation: the printed checks beside ours",
-        rows=pd.DataFrame(rows),
+        rows=pd.DataFrame([_d3_row(check, frame, depths) for check in _CHECKS]),
         views=(_D3_COLUMNS,),
         origin=origin,
         notes=(
             "The paper's rows are of other models, kernels and devices; ours are the nearest "
             "question asked of real vLLM on CPU cores. Printed checks without one are left out.",
         ),
+        missing=_failed(ledgers),
     )
 
 
-def _checks(least: int, deepest: int) -> tuple[_Check, ...]:
-    def matches() -> str:
-        row = published_row("D-3", "Falcon pre-logit checks")
-        count, of = "hash_matches_depth_600_to_1800", "hash_matches_depth_600_to_1800_of"
-        return f"{row[count]:.0f} of {row[of]:.0f} hashes equal at depths 600 to 1,800"
-
-    def mismatches() -> str:
-        row = published_row("D-3", "Falcon pre-logit checks")
-        hashes, tokens = (
-            f"{row[name]:.0f} of {row[f'{name}_of']:.0f}"
-            for name in ("hash_mismatches_depth_2400", "token_mismatches_depth_2400")
-        )
-        return f"{hashes} hashes and {tokens} tokens differ at depth 2,400"
-
-    def repeats(what: str, words: str) -> Callable[[], str]:
-        def text() -> str:
-            row = published_row("D-3", "Concurrent non-preemptive reference repeats")
-            name = f"{what}_agreement"
-            return f"{row[name]:.0f} of {row[f'{name}_of']:.0f} requests agree in {words}"
-
-        return text
-
-    def reclaim() -> str:
-        row = published_row("D-3", "Granite forced reclaim")
-        return f"{row['comparison_tests']:.0f} comparisons, outcome not printed"
-
-    def hits(depth: int) -> Callable[[pd.DataFrame], pd.DataFrame]:
-        return lambda frame: frame[(frame["treatment"] == "hit") & (frame["depth_tokens"] == depth)]
-
-    def treated(*names: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
-        return lambda frame: frame[frame["treatment"].isin(names)]
-
-    return (
-        _Check(
-            name="Falcon pre-logit checks",
-            published=matches,
-            ours=f"hits at every boundary, depth {least:,}: logprobs",
-            select=hits(least),
-            counted="logprobs",
-        ),
-        _Check(
-            name="Falcon pre-logit checks",
-            published=mismatches,
-            ours=f"hits at every boundary, depth {deepest:,}: logprobs",
-            select=hits(deepest),
-            counted="logprobs",
-        ),
-        _Check(
-            name="Falcon pre-logit checks",
-            published=mismatches,
-            ours=f"hits at every boundary, depth {deepest:,}: tokens",
-            select=hits(deepest),
-            counted="tokens",
-        ),
-        _Check(
-            name="Falcon state-byte check",
-            published=lambda: "agreement at depth 1,200, one thread, seed 0",
-            ours="hits at every boundary: state bytes",
-            select=treated("hit"),
-            counted="states",
-        ),
-        _Check(
-            name="Concurrent reference repeats",
-            published=repeats("state_byte", "state bytes"),
-            ours="hits in changing batches: state bytes",
-            select=treated("batch"),
-            counted="states",
-        ),
-        _Check(
-            name="Concurrent reference repeats",
-            published=repeats("token", "tokens"),
-            ours="hits in changing batches: tokens",
-            select=treated("batch"),
-            counted="tokens",
-        ),
-        _Check(
-            name="Granite forced reclaim",
-            published=reclaim,
-            ours="eviction and slab reclaim: logprobs",
-            select=treated("eviction", "slabs"),
-            counted="logprobs",
-        ),
-    )
+def _d3_row(check: _Check, frame: pd.DataFrame, depths: Mapping[str, int]) -> dict[str, Any]:
+    chosen = frame[frame["treatment"].isin(check.treatments)]
+    depth = None
+    if check.depth is not None:
+        depth = int(depths[check.depth])
+        chosen = chosen[chosen["depth_tokens"] == depth]
+    row: dict[str, Any] = {
+        "check": check.name,
+        "published": check.published_text(),
+        "ours": check.ours.format(depth=depth),
+    }
+    for exact, mode in _MODES.items():
+        sums = _sums(chosen[chosen["exact"] == exact])
+        total = sums["num_states" if check.counted == "states" else "num_requests"]
+        row |= {
+            f"{mode}_equal": sums[f"num_equal_{check.counted}"] if total else None,
+            f"{mode}_of": total or None,
+        }
+    return row | {"counted": check.counted}
 
 
 # -- what they share -------------------------------------------------------------------------------
@@ -319,17 +322,22 @@ def _read(ledgers: Ledgers) -> tuple[pd.DataFrame, Origin]:
     Raises:
         NoRunsError: there is no check.
     """
-    frame = ledgers.frame(CAMPAIGN)
-    if ledgers.seeds is not None and not frame.empty:
-        frame = frame[frame["seed"].isin(ledgers.seeds)]
+    frame = _of_seeds(ledgers.frame(CAMPAIGN), ledgers)
     if frame.empty:
         raise NoRunsError(f"campaign {CAMPAIGN}: no check has a result")
     return frame, Origin.of(frame)
 
 
+def _of_seeds(rows: pd.DataFrame, ledgers: Ledgers) -> pd.DataFrame:
+    """The rows of the seeds asked for."""
+    if ledgers.seeds is None or rows.empty:
+        return rows
+    return rows[rows["seed"].isin(ledgers.seeds)]
+
+
 def _failed(ledgers: Ledgers) -> tuple[str, ...]:
     """Checks of which every attempt failed."""
-    attempts = ledgers.attempts(CAMPAIGN)
+    attempts = _of_seeds(ledgers.attempts(CAMPAIGN), ledgers)
     failed = attempts[~attempts["cell_id"].isin(attempts["cell_id"][attempts["status"] == "ok"])]
     last = failed.drop_duplicates("cell_id", keep="last")
     return tuple(

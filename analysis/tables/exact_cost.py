@@ -7,18 +7,19 @@ import pandas as pd
 from analysis.effects import pair_up, relative_changes
 from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin, missing_cells
-from analysis.runs import Runs, spell
+from analysis.runs import THROUGHPUT, Runs
 from analysis.tables.beside import complete_mean
 from analysis.tables.c4 import printed_name
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
 CAMPAIGN = "exact_cost"
 
-_THROUGHPUT = "throughput_tok_per_s"
 _CAUSES = ("adopted_tokens_mean", "lost_checkpoints", "num_preemptions", "num_steps")
-_METRICS = (_THROUGHPUT, *_CAUSES)
+_METRICS = (THROUGHPUT, *_CAUSES)
 
 
+@table("exact-cost", lacks="any exact run")
 def from_ledgers(ledgers: Ledgers) -> Table:
     """The table of the campaign's two blocks."""
     return from_runs(ledgers.runs(CAMPAIGN, "stock"), ledgers.runs(CAMPAIGN, "exact"))
@@ -33,7 +34,7 @@ def from_runs(stock: Runs, exact: Runs) -> Table:
     arms = stock.design.arms()
     return Table(
         name="exact-cost",
-        title=f"Exact continuation against stock chunks, seeds {spell(stock.seeds)}",
+        title=f"Exact continuation against stock chunks, seeds {stock.seeds_text}",
         rows=pd.DataFrame([_row(stock, exact, arm) for arm in arms]),
         views=(_COLUMNS,),
         origin=common_origin((stock, exact)),
@@ -46,7 +47,7 @@ def from_runs(stock: Runs, exact: Runs) -> Table:
 
 
 def _row(stock: Runs, exact: Runs, arm: Arm) -> dict[str, Any]:
-    pairs = pair_up(exact.values(arm, _THROUGHPUT), stock.values(arm, _THROUGHPUT))
+    pairs = pair_up(exact.values(arm, THROUGHPUT), stock.values(arm, THROUGHPUT))
     changes = None if pairs.undefined else relative_changes(pairs)
     row: dict[str, Any] = {
         "organization": printed_name(arm),
@@ -74,7 +75,7 @@ _COLUMNS = (
     Column(heading="budget", templates=("{budget}",)),
     Column(heading="q", templates=("{sharing:.1f}",)),
     Column(heading="n", templates=("{n:d}",)),
-    *_beside(_THROUGHPUT, "tok/s", ".1f"),
+    *_beside(THROUGHPUT, "tok/s", ".1f"),
     Column(heading="change, %", templates=("{change_pct:+.1f}",)),
     Column(heading="of the seeds", templates=("{least_pct:+.1f} to {greatest_pct:+.1f}",)),
     *_beside("adopted_tokens_mean", "adopted tokens", ",.0f"),

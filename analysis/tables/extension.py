@@ -10,10 +10,12 @@ import pandas as pd
 from analysis import config as configs
 from analysis.families import Adoption, Contrast, Family, Interaction
 from analysis.family_tests import FamilyTest, adjusted_p, family_tests
+from analysis.gaps import describe
 from analysis.ledgers import Ledgers, common_origin
 from analysis.published import published_row, published_value
 from analysis.runs import Origin, Runs
 from analysis.tables.beside import Number, Quantity
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 from hsexp.config.catalog import read_option
 
@@ -31,6 +33,7 @@ _RAW_P = Column(heading="raw p", templates=("{raw_p:.5f}",))
 _REJECT = Column(heading="reject", templates=("{reject}",))
 
 
+@table("extension-22", by_adoption=True)
 def extension22(ledgers: Ledgers) -> Table:
     """Every test of the family."""
     tests = _tests(ledgers)
@@ -45,6 +48,7 @@ def extension22(ledgers: Ledgers) -> Table:
     )
 
 
+@table("B-5", by_adoption=True)
 def b5(ledgers: Ledgers) -> Table:
     """The six stepwise contrasts with their seed variation."""
     tests = _tests(ledgers)
@@ -98,6 +102,7 @@ def b5(ledgers: Ledgers) -> Table:
     )
 
 
+@table("B-6")
 def b6(ledgers: Ledgers) -> Table:
     """The affected contrasts with and without the seed in doubt."""
     scenarios: dict[Adoption, str] = {
@@ -141,6 +146,7 @@ def b6(ledgers: Ledgers) -> Table:
     )
 
 
+@table("E-12", by_adoption=True)
 def e12(ledgers: Ledgers) -> Table:
     """D0's other splits over the model's own."""
     tests = _tests(ledgers)
@@ -176,6 +182,7 @@ def e12(ledgers: Ledgers) -> Table:
     )
 
 
+@table("E-17")
 def e17(ledgers: Ledgers) -> Table:
     """Rejections of the whole family under the three adoption scenarios."""
     rejections = Quantity(name="rejections", heading="rejections", spec=".0f")
@@ -369,5 +376,5 @@ def _table(
         views=views,
         origin=origin,
         notes=tuple(remarks),
-        missing=tuple(dict.fromkeys(cell for test in missing for cell in test.missing)),
+        missing=describe(gap for test in missing for gap in test.gaps),
     )

@@ -22,6 +22,7 @@ from analysis.published import PrintedNumber, printed_number
 from analysis.reconstruction import STEP, RankGroup, holm_exact, on_grid, rank_groups
 from analysis.runs import Origin
 from analysis.tables.extension import SCENARIOS, affected_ids
+from analysis.tables.registry import derived
 from analysis.tables.relations import Relation, Verdict, relations_table
 from analysis.tables.table import Column, Table
 
@@ -68,21 +69,25 @@ def rejections(raw: Mapping[str, Fraction]) -> int:
     return sum(p <= _alpha() for p in holm_exact(raw).values())
 
 
+@derived("extension-22")
 def extension22(adoption: Adoption) -> Table:
     """Every test: raw p, and its adjustment beside the printed one."""
     return _table("extension-22", adoption, None)
 
 
+@derived("B-5")
 def b5(adoption: Adoption) -> Table:
     """The stepwise contrasts."""
     return _table("B-5", adoption, "B-5")
 
 
+@derived("E-12")
 def e12(adoption: Adoption) -> Table:
     """D0's other splits."""
     return _table("E-12", adoption, "E-12")
 
 
+@derived("B-6")
 def b6() -> Table:
     """The adjusted p of the affected contrasts, with and without the seed in doubt."""
     relations = []
@@ -107,6 +112,7 @@ def b6() -> Table:
     )
 
 
+@derived("E-17")
 def e17() -> Table:
     """Rejections under the three scenarios."""
     size = configs.family("extension22").size

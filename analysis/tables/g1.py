@@ -3,7 +3,8 @@
 import pandas as pd
 
 from analysis.families import Arm
-from analysis.runs import Runs, spell
+from analysis.ledgers import missing_cells
+from analysis.runs import Runs
 from analysis.tables.beside import (
     PAPER,
     Number,
@@ -15,6 +16,7 @@ from analysis.tables.beside import (
     printed_rows,
     renamed,
 )
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 _METRICS = {
@@ -33,6 +35,7 @@ _QUANTITIES = (_INPUT, _TOTAL, _PREEMPTIONS, _THROUGHPUT)
 _KEY = Column(heading="org.", templates=("{organization}",))
 
 
+@table("G-1", block=("q2", "no_sharing"))
 def from_runs(runs: Runs) -> Table:
     """Arithmetic means over seeds."""
     arms = [Arm(organization=organization) for organization in runs.design.organization]
@@ -51,7 +54,7 @@ def from_runs(runs: Runs) -> Table:
     keys = (_KEY, Column(heading="n", templates=("{n}",)))
     return Table(
         name="G-1",
-        title=f"Recorded work and throughput at q = 0, seeds {spell(runs.seeds)}, beside the "
+        title=f"Recorded work and throughput at q = 0, seeds {runs.seeds_text}, beside the "
         "published means",
         rows=pd.DataFrame(rows),
         views=((*keys, *columns(_QUANTITIES[:2])), (*keys, *columns(_QUANTITIES[2:]))),
@@ -60,10 +63,11 @@ def from_runs(runs: Runs) -> Table:
             "Initial input is C_once = H − O_ctr, recorded total is H (Appendix B.4).",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(arms, _METRICS.values())),
+        missing=missing_cells([(runs, arms, _METRICS.values())]),
     )
 
 
+@derived("G-1")
 def from_paper() -> Table:
     """O_ctr = H − C_once of the printed counters, and what it means for a request."""
     rows = []

@@ -6,8 +6,9 @@ import pandas as pd
 
 from analysis.effects import Pairs, differences, relative_changes
 from analysis.families import Arm
+from analysis.ledgers import missing_cells
 from analysis.published import published_value
-from analysis.runs import Runs, spell
+from analysis.runs import THROUGHPUT, Runs
 from analysis.tables.beside import (
     PAPER,
     Number,
@@ -19,9 +20,8 @@ from analysis.tables.beside import (
     printed_rows,
     renamed,
 )
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
-
-METRIC = "throughput_tok_per_s"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +54,7 @@ _KEY = Column(heading="q", templates=("{sharing:g}", "{row}"))
 _ENDPOINTS = "1 minus 0"
 
 
+@table("G-2", block=("q3", "sharing"))
 def from_runs(runs: Runs) -> Table:
     """Means of seedwise relative changes; interactions are seedwise too (Appendix G.1)."""
     levels = runs.design.sharing
@@ -80,7 +81,7 @@ def from_runs(runs: Runs) -> Table:
     arms = [Arm(organization=name, sharing=q) for q in levels for name in organizations]
     return Table(
         name="G-2",
-        title=f"Throughput effects by share q of common contexts, seeds {spell(runs.seeds)}, "
+        title=f"Throughput effects by share q of common contexts, seeds {runs.seeds_text}, "
         "beside the published means",
         rows=pd.DataFrame(rows),
         views=((_KEY, Column(heading="n", templates=("{n}",)), *columns(_QUANTITIES)),),
@@ -90,10 +91,11 @@ def from_runs(runs: Runs) -> Table:
             "the effect at q = 1 minus that at q = 0, in percentage points.",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(arms, [METRIC])),
+        missing=missing_cells([(runs, arms, [THROUGHPUT])]),
     )
 
 
+@derived("G-2")
 def from_paper() -> Table:
     """Endpoint interactions as differences of the printed means."""
     levels = [float(row["sharing"]) for row in printed_rows("G-2")]
@@ -119,7 +121,7 @@ def step_pairs(runs: Runs, step: Step, sharing: float | None) -> Pairs:
     numerator, denominator = (
         Arm(organization=name, sharing=sharing) for name in (step.numerator, step.denominator)
     )
-    return runs.pairs(numerator, denominator, METRIC)
+    return runs.pairs(numerator, denominator, THROUGHPUT)
 
 
 def interaction_pp(runs: Runs, step: Step) -> float | None:

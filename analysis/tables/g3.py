@@ -5,8 +5,9 @@ from fractions import Fraction
 import pandas as pd
 
 from analysis.families import Arm
+from analysis.ledgers import missing_cells
 from analysis.published import published_value
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from analysis.tables.beside import (
     PAPER,
     Number,
@@ -17,6 +18,7 @@ from analysis.tables.beside import (
     printed_rows,
     renamed,
 )
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 ARMS = {
@@ -48,6 +50,7 @@ _KEYS = (
 )
 
 
+@table("G-3", block=("q8", "lifetime"))
 def from_runs(runs: Runs) -> Table:
     """Means over the first admissions of a run, of traced runs."""
     rows = [
@@ -65,7 +68,7 @@ def from_runs(runs: Runs) -> Table:
     ]
     return Table(
         name="G-3",
-        title=f"Mean state depths by seed and arm, tokens a request, seeds {spell(runs.seeds)}, "
+        title=f"Mean state depths by seed and arm, tokens a request, seeds {runs.seeds_text}, "
         "beside the published ones",
         rows=pd.DataFrame(rows),
         views=((*_KEYS, *columns(_QUANTITIES)),),
@@ -75,10 +78,11 @@ def from_runs(runs: Runs) -> Table:
             "upper mask M1, which it plots.",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(ARMS.values(), METRICS)),
+        missing=missing_cells([(runs, ARMS.values(), METRICS)]),
     )
 
 
+@derived("G-3")
 def from_paper() -> Table:
     """The sums of depths that the printed means stand for: whole numbers of grid steps."""
     rows = []

@@ -4,8 +4,9 @@ import pandas as pd
 
 from analysis.effects import log_effect_percent, log_ratios
 from analysis.intervals import paired_t_percent
+from analysis.ledgers import missing_cells
 from analysis.published import published_value
-from analysis.runs import Runs, spell
+from analysis.runs import THROUGHPUT, Runs
 from analysis.tables.beside import (
     PAPER,
     Number,
@@ -18,6 +19,7 @@ from analysis.tables.beside import (
     renamed,
 )
 from analysis.tables.g3 import ARMS, DEPTHS, METRICS, depths, grid_depths
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 _QUANTITIES = tuple(
@@ -30,9 +32,9 @@ _BRACKET = tuple(
     for end in _ENDS
 )
 _KEY = Column(heading="seed", templates=("{seed}",))
-_THROUGHPUT = "throughput_tok_per_s"
 
 
+@table("G-4", block=("q8", "lifetime"))
 def from_runs(runs: Runs) -> Table:
     """S2+Retention less S2, seed by seed."""
     rows = []
@@ -42,7 +44,7 @@ def from_runs(runs: Runs) -> Table:
         rows.append({"seed": seed, **beside(_QUANTITIES, here, _paper(seed))})
     return Table(
         name="G-4",
-        title=f"Depth increases with retention, tokens a request, seeds {spell(runs.seeds)}, "
+        title=f"Depth increases with retention, tokens a request, seeds {runs.seeds_text}, "
         "beside the published ones",
         rows=pd.DataFrame(rows),
         views=((_KEY, *columns(_QUANTITIES)),),
@@ -53,10 +55,11 @@ def from_runs(runs: Runs) -> Table:
             *_throughput_note(runs),
             *runs.notes,
         ),
-        missing=tuple(runs.missing(ARMS.values(), METRICS)),
+        missing=missing_cells([(runs, ARMS.values(), METRICS)]),
     )
 
 
+@derived("G-4")
 def from_paper() -> Table:
     """Differences of the depths of Table G-3, exact on the grid, and the brackets of Section 6."""
     base_name, kept_name = ARMS
@@ -88,7 +91,7 @@ def from_paper() -> Table:
 def _throughput_note(runs: Runs) -> tuple[str, ...]:
     """What it does to throughput (Section 5.5)."""
     base, kept = ARMS.values()
-    pairs = runs.pairs(kept, base, _THROUGHPUT)
+    pairs = runs.pairs(kept, base, THROUGHPUT)
     if pairs.undefined or pairs.num_pairs < 2:
         return ()
     logs = log_ratios(pairs)

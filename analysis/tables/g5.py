@@ -4,9 +4,11 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from analysis.runs import Runs, spell
+from analysis.ledgers import missing_cells
+from analysis.runs import Runs
 from analysis.tables import q9
 from analysis.tables.beside import PAPER, Number, Quantity, beside, columns
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 _QUANTITIES = tuple(
@@ -17,6 +19,7 @@ _QUANTITIES = tuple(
 _KEY = Column(heading="seed", templates=("{seed}",))
 
 
+@table("G-5", block=("q9", "confirmation"))
 def from_runs(runs: Runs) -> Table:
     """Every run on its own; the ledger timebase where the runs have one."""
     timebase = "ledger" if q9.has(q9.throughputs(runs, "ledger")) else "span"
@@ -27,16 +30,17 @@ def from_runs(runs: Runs) -> Table:
     ]
     return Table(
         name="G-5",
-        title=f"Throughput by seed and arm, seeds {spell(runs.seeds)}, beside the published ledger "
+        title=f"Throughput by seed and arm, seeds {runs.seeds_text}, beside the published ledger "
         "throughput",
         rows=pd.DataFrame(rows),
         views=((_KEY, *columns(_QUANTITIES[:2])), (_KEY, *columns(_QUANTITIES[2:]))),
         origin=runs.origin,
         notes=(*((q9.NO_EPISODE,) if timebase == "span" else ()), *runs.notes),
-        missing=tuple(runs.missing(q9.ARMS.values(), [q9.TIMEBASES[timebase]])),
+        missing=missing_cells([(runs, q9.ARMS.values(), [q9.TIMEBASES[timebase]])]),
     )
 
 
+@derived("G-5")
 def from_paper() -> Table:
     """The whole tokens and seconds that the printed values stand for."""
     exact = q9.by_seed(q9.exact_throughputs())

@@ -3,7 +3,8 @@
 import pandas as pd
 
 from analysis.effects import geometric_mean
-from analysis.runs import Origin, Runs, spell
+from analysis.ledgers import missing_cells
+from analysis.runs import Origin, Runs
 from analysis.tables import q9
 from analysis.tables.beside import (
     PAPER,
@@ -14,6 +15,7 @@ from analysis.tables.beside import (
     printed_row,
     renamed,
 )
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 _MEANS = (
@@ -23,20 +25,22 @@ _MEANS = (
 _EFFECT = Quantity(name="effect_pct", heading="effect, %", spec="+.4f")
 
 
+@table("G-6", block=("q9", "confirmation"))
 def from_runs(runs: Runs) -> Table:
     """Over the seeds of the ledger; the ledger timebase where the runs have one."""
     timebase = "ledger" if q9.has(q9.throughputs(runs, "ledger")) else "span"
     return _table(
         q9.throughputs(runs, timebase),
         timebase=timebase,
-        title=f"Geometric mean throughputs, seeds {spell(runs.seeds)}, beside the published ones "
+        title=f"Geometric mean throughputs, seeds {runs.seeds_text}, beside the published ones "
         "on the ledger timebase",
         origin=runs.origin,
         notes=(*((q9.NO_EPISODE,) if timebase == "span" else ()), *runs.notes),
-        missing=tuple(runs.missing(q9.ARMS.values(), [q9.TIMEBASES[timebase]])),
+        missing=missing_cells([(runs, q9.ARMS.values(), [q9.TIMEBASES[timebase]])]),
     )
 
 
+@derived("G-6")
 def from_paper() -> Table:
     """From Table G-5."""
     return _table(

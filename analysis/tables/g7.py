@@ -4,9 +4,11 @@ import math
 
 import pandas as pd
 
-from analysis.runs import Origin, Runs, spell
+from analysis.ledgers import missing_cells
+from analysis.runs import Origin, Runs
 from analysis.tables import q9
 from analysis.tables.beside import PAPER, Number, Quantity, beside, columns, printed_rows
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 _QUANTITIES = (
@@ -20,6 +22,7 @@ _METHOD = (
 )
 
 
+@table("G-7", block=("q9", "confirmation"))
 def from_runs(runs: Runs) -> Table:
     """Both timebases; the ledger's stays empty for runs without an episode."""
     effects = {base: q9.effects(q9.throughputs(runs, base)) for base in q9.TIMEBASES}
@@ -29,7 +32,7 @@ def from_runs(runs: Runs) -> Table:
     return _table(
         effects,
         n=len(runs.seeds),
-        title=f"Retention effects and their interaction, seeds {spell(runs.seeds)}, beside the "
+        title=f"Retention effects and their interaction, seeds {runs.seeds_text}, beside the "
         "published ones",
         origin=runs.origin,
         notes=(
@@ -38,10 +41,11 @@ def from_runs(runs: Runs) -> Table:
             *positive,
             *runs.notes,
         ),
-        missing=tuple(runs.missing(q9.ARMS.values(), needed)),
+        missing=missing_cells([(runs, q9.ARMS.values(), needed)]),
     )
 
 
+@derived("G-7")
 def from_paper() -> Table:
     """Ledger rows from Table G-5; of the span rows, the middle of each printed interval."""
     exact = q9.exact_throughputs()
@@ -128,4 +132,6 @@ def _positive_seeds(runs: Runs, timebase: str) -> tuple[str, ...]:
     values = q9.log_effects(q9.throughputs(runs, timebase))["Kret"].dropna()
     if values.empty:
         return ()
-    return (f"Kret is positive in {int((values > 0.0).sum())} of {len(values)} seeds.",)
+    lacking = len(runs.seeds) - len(values)
+    others = f"; {lacking} more lack a run" if lacking else ""
+    return (f"Kret is positive in {int((values > 0.0).sum())} of {len(values)} seeds{others}.",)

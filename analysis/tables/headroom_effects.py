@@ -3,12 +3,15 @@
 import pandas as pd
 
 from analysis.families import AnalysisConfig, Arm
-from analysis.runs import Runs, spell
+from analysis.ledgers import missing_cells
+from analysis.runs import Runs
 from analysis.tables.q6 import headroom_effect
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
 
-def table(runs: Runs, config: AnalysisConfig) -> Table:
+@table("headroom-effects", analysis="q6", lacks="run-level request rates")
+def from_runs(runs: Runs, config: AnalysisConfig) -> Table:
     """Mean requests/s at f over mean requests/s at f = 0, for every cell with f > 0."""
     effects = [headroom_effect(runs, arm) for arm in effect_arms(config)]
     rows = pd.DataFrame(
@@ -25,7 +28,7 @@ def table(runs: Runs, config: AnalysisConfig) -> Table:
     )
     return Table(
         name="headroom-effects",
-        title=f"Headroom effects on requests/s, {len(effects)} cells on seeds {spell(runs.seeds)}, "
+        title=f"Headroom effects on requests/s, {len(effects)} cells on seeds {runs.seeds_text}, "
         "beside the ratios of the published means",
         rows=rows,
         views=(
@@ -53,7 +56,7 @@ def table(runs: Runs, config: AnalysisConfig) -> Table:
             "seeds; the paper's side divides two printed means of Table B-8.",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(config.design.arms(), ["requests_per_s"])),
+        missing=missing_cells([(runs, config.design.arms(), ["requests_per_s"])]),
     )
 
 

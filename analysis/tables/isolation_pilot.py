@@ -4,13 +4,14 @@ import pandas as pd
 
 from analysis.effects import relative_changes
 from analysis.families import Arm
+from analysis.ledgers import missing_cells
 from analysis.published import published_value
-from analysis.runs import Runs, spell
+from analysis.runs import THROUGHPUT, Runs
 from analysis.tables.beside import Number, Quantity, beside, columns
 from analysis.tables.c4 import printed_name
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
-_METRIC = "throughput_tok_per_s"
 _EFFECT = Quantity(name="headroom_effect_pct", heading="effect of f = 0.19, %", spec="+.2f")
 _PRINTED = {
     ("s2", "share"): "isolation pilot S2 f=0.19 effect, reuse allowed",
@@ -21,6 +22,7 @@ _PRINTED = {
 """The running text's name of each effect."""
 
 
+@table("isolation-pilot", block=("isolation_pilot", "pilot"), lacks="throughput of its cells")
 def from_runs(runs: Runs) -> Table:
     """Mean over seeds of the relative change from f = 0 to f = 0.19."""
     rows = []
@@ -30,7 +32,7 @@ def from_runs(runs: Runs) -> Table:
             Arm(organization=organization, isolation=isolation, headroom=f) for f in (0.19, 0.0)
         )
         arms += [base, reserved]
-        pairs = runs.pairs(reserved, base, _METRIC)
+        pairs = runs.pairs(reserved, base, THROUGHPUT)
         here: dict[str, Number] = {}
         if not pairs.undefined:
             here["headroom_effect_pct"] = float(relative_changes(pairs).mean())
@@ -50,7 +52,7 @@ def from_runs(runs: Runs) -> Table:
     return Table(
         name="isolation-pilot",
         title="Throughput effect of headroom with and without reuse between requests, seeds "
-        f"{spell(runs.seeds)}, beside the published means",
+        f"{runs.seeds_text}, beside the published means",
         rows=pd.DataFrame(rows),
         views=((*keys, *columns((_EFFECT,))),),
         origin=runs.origin,
@@ -59,5 +61,5 @@ def from_runs(runs: Runs) -> Table:
             "(conf/campaign/isolation_pilot.yaml).",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(arms, [_METRIC])),
+        missing=missing_cells([(runs, arms, [THROUGHPUT])]),
     )

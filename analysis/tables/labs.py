@@ -1,6 +1,6 @@
 """Tables of the labs: branching, drafting and the cyclic working set, counted on the memory core.
 
-No run and no published input: conf/campaign says what is counted, `hsexp.labs` counts it.
+No run and no published input: a launch says what is counted, `hsexp.labs` counts it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,19 +10,21 @@ from typing import Any
 import pandas as pd
 
 from analysis.runs import Origin
+from analysis.tables.registry import counted
 from analysis.tables.table import Column, Table
-from hsexp.config.base import parse_union
-from hsexp.config.campaigns import BranchingCampaign, CacheLabCampaign, SpeculationCampaign
-from hsexp.config.catalog import read_option
+from hsexp.config.base import ConfigError
+from hsexp.config.campaigns import (
+    BranchingCampaign,
+    CacheLabCampaign,
+    CountedCampaign,
+    SpeculationCampaign,
+)
 from hsexp.labs.branching import BranchingRow, beam_rows, fork_rows
 from hsexp.labs.cachelab import cachelab_rows
+from hsexp.labs.lines import LabError
 from hsexp.labs.speculation import pass_rows, scratch_rows
-from hsexp.memory.config import BudgetConfig, MemoryConfig
-from hsexp.memory.geometry import ModelConfig
-from hsexp.memory.organizations import OrganizationConfig
-
-COUNTED = Origin(data_kind="counted on the memory core, nothing is timed")
-MODEL = "falcon_h1_7b"
+from hsexp.memory import MemoryConfig
+from hsexp.plan.resolve import Resolved, refused
 
 _WAYS = (
     Column(heading="org.", templates=("{organization}",)),
@@ -41,24 +43,30 @@ _WAYS = (
 )
 
 
-def branching_samples() -> Table:
+@counted("branching-samples", campaign="branching")
+def branching_samples(resolved: Resolved) -> Table:
     """Parallel samples of one prompt, by sharing, by copying everything and anew."""
-    return _ways("branching-samples", "Samples of one prompt", fork_rows)
+    return _ways(resolved, "branching-samples", "Samples of one prompt", fork_rows)
 
 
-def branching_beams() -> Table:
+@counted("branching-beams", campaign="branching")
+def branching_beams(resolved: Resolved) -> Table:
     """Beam search, also by kept leaves."""
-    return _ways("branching-beams", "Beam search over one prompt", beam_rows)
+    return _ways(resolved, "branching-beams", "Beam search over one prompt", beam_rows)
 
 
-def speculation_passes() -> Table:
+@counted("speculation-passes", campaign="speculation")
+def speculation_passes(resolved: Resolved) -> Table:
     """Tokens of a pass beside (1 - a^(K + 1)) / (1 - a)."""
-    campaign = SpeculationCampaign.parse(_campaign("speculation"))
-    config = _config(campaign.organizations[0])
+    campaign, memory, (budget,) = resolved.campaign, resolved.memories[0], resolved.budgets
+    assert isinstance(campaign, SpeculationCampaign)
+    with refused(f"budget {budget.name} is too small", LabError):
+        rows = pass_rows(campaign, memory, budget.bytes)
     return _table(
+        resolved,
         "speculation-passes",
-        f"Drafts of known acceptance in {config.organization.name}",
-        pass_rows(campaign, config, _bytes(campaign.budget)),
+        f"Drafts of known acceptance in {memory.organization.name}",
+        rows,
         (
             Column(heading="acceptance", templates=("{acceptance:g}",)),
             Column(heading="drafts", templates=("{num_drafts:d}",)),
@@ -71,13 +79,16 @@ def speculation_passes() -> Table:
     )
 
 
-def speculation_scratch() -> Table:
+@counted("speculation-scratch", campaign="speculation")
+def speculation_scratch(resolved: Resolved) -> Table:
     """What drafts take beside a running request, by one scratch state or by a state a draft."""
-    campaign = SpeculationCampaign.parse(_campaign("speculation"))
+    campaign = resolved.campaign
+    assert isinstance(campaign, SpeculationCampaign)
     return _table(
+        resolved,
         "speculation-scratch",
-        f"What drafts take beside one request of {MODEL}, a layer",
-        (row for name in campaign.organizations for row in scratch_rows(campaign, _config(name))),
+        f"What drafts take beside one request of {resolved.launch.model.name}, a layer",
+        (row for memory in resolved.memories for row in scratch_rows(campaign, memory)),
         (
             Column(heading="org.", templates=("{organization}",)),
             Column(heading="drafts", templates=("{num_drafts:d}",)),
@@ -88,12 +99,16 @@ def speculation_scratch() -> Table:
     )
 
 
-def cachelab() -> Table:
+@counted("cachelab", campaign="cachelab")
+def cachelab(resolved: Resolved) -> Table:
     """Hits of a cyclic working set."""
+    campaign = resolved.campaign
+    assert isinstance(campaign, CacheLabCampaign)
     return _table(
+        resolved,
         "cachelab",
         "A cyclic working set against caches of several capacities",
-        cachelab_rows(CacheLabCampaign.parse(_campaign("cachelab"))),
+        cachelab_rows(campaign),
         (
             Column(heading="capacity", templates=("{capacity:d}",)),
             Column(heading="stride", templates=("{stride:d}",)),
@@ -106,35 +121,51 @@ def cachelab() -> Table:
     )
 
 
-_Count = Callable[[BranchingCampaign, MemoryConfig, int], list[BranchingRow]]
+_Ways = Callable[[BranchingCampaign, MemoryConfig, int], list[BranchingRow]]
 
 
-def _ways(name: str, title: str, count: _Count) -> Table:
-    campaign = BranchingCampaign.parse(_campaign("branching"))
-    rows = [
-        row
-        for config in map(_config, campaign.organizations)
-        for row in count(campaign, config, _bytes(campaign.budget))
-    ]
-    return _table(name, f"{title} of {campaign.prefix_tokens:,} tokens and a tail", rows, _WAYS)
+def _ways(resolved: Resolved, name: str, title: str, count: _Ways) -> Table:
+    """Rows of every organization whose way fits the budget; a note says why others have none.
 
-
-def _table(name: str, title: str, rows: Iterable[Any], view: Sequence[Column]) -> Table:
-    frame = pd.DataFrame([asdict(row) for row in rows])
-    return Table(name=name, title=title, rows=frame, views=(tuple(view),), origin=COUNTED)
-
-
-def _campaign(name: str) -> dict[str, Any]:
-    data: dict[str, Any] = read_option("campaign", name)["campaign"]
-    return data
-
-
-def _config(name: str) -> MemoryConfig:
-    return MemoryConfig.without_policies(
-        model=ModelConfig.parse(read_option("model", MODEL)),
-        organization=parse_union(OrganizationConfig, read_option("organization", name), path=name),
+    Raises:
+        ConfigError: none fits.
+    """
+    campaign, (budget,) = resolved.campaign, resolved.budgets
+    assert isinstance(campaign, BranchingCampaign)
+    rows: list[BranchingRow] = []
+    refusals: list[str] = []
+    for memory in resolved.memories:
+        try:
+            rows += count(campaign, memory, budget.bytes)
+        except LabError as error:
+            refusals.append(f"budget {budget.name} is too small: {error}")
+    if not rows:
+        raise ConfigError("\n".join(refusals))
+    return _table(
+        resolved,
+        name,
+        f"{title} of {campaign.prefix_tokens:,} tokens and a tail",
+        rows,
+        _WAYS,
+        *(f"Left out: {refusal}." for refusal in refusals),
     )
 
 
-def _bytes(name: str) -> int:
-    return BudgetConfig.parse(read_option("budget", name)).bytes
+def _table(
+    resolved: Resolved,
+    name: str,
+    title: str,
+    rows: Iterable[Any],
+    view: Sequence[Column],
+    *notes: str,
+) -> Table:
+    campaign = resolved.campaign
+    assert isinstance(campaign, CountedCampaign)
+    return Table(
+        name=name,
+        title=title,
+        rows=pd.DataFrame([asdict(row) for row in rows]),
+        views=(tuple(view),),
+        origin=Origin(data_kind=campaign.method),
+        notes=(*notes, *resolved.notes),
+    )

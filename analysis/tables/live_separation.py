@@ -7,14 +7,14 @@ import pandas as pd
 from analysis.effects import pair_up, relative_changes
 from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin, missing_cells
-from analysis.runs import Runs, spell
+from analysis.runs import THROUGHPUT, Runs
 from analysis.tables.beside import complete_mean
 from analysis.tables.c4 import printed_name
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
-_THROUGHPUT = "throughput_tok_per_s"
 _CHANGES = {
-    _THROUGHPUT: ("tok/s", -1),
+    THROUGHPUT: ("tok/s", -1),
     "ttft_mean_s": ("TTFT mean", +1),
     "ttft_p99_s": ("TTFT p99", +1),
     "e2e_mean_s": ("E2E mean", +1),
@@ -24,6 +24,7 @@ _CHANGES = {
 statistics of TTFT and E2E it means."""
 
 
+@table("live-separation", lacks="throughput and latencies of its cells")
 def from_ledgers(ledgers: Ledgers) -> Table:
     """The table of the campaign's two blocks."""
     return from_runs(
@@ -42,7 +43,7 @@ def from_runs(mixed: Runs, separated: Runs) -> Table:
     return Table(
         name="live-separation",
         title="Steps that never mix prefill and decode against mixed ones, seeds "
-        f"{spell(mixed.seeds)}",
+        f"{mixed.seeds_text}",
         rows=rows,
         views=(_COLUMNS,),
         origin=common_origin((mixed, separated)),
@@ -61,13 +62,13 @@ def _row(mixed: Runs, separated: Runs, arm: Arm) -> dict[str, Any]:
     row: dict[str, Any] = {
         "organization": printed_name(arm),
         "headroom": arm.headroom,
-        "mixed_tok_per_s": complete_mean(mixed.values(arm, _THROUGHPUT)),
-        "separated_tok_per_s": complete_mean(separated.values(arm, _THROUGHPUT)),
+        "mixed_tok_per_s": complete_mean(mixed.values(arm, THROUGHPUT)),
+        "separated_tok_per_s": complete_mean(separated.values(arm, THROUGHPUT)),
     }
     for metric in _CHANGES:
         pairs = pair_up(separated.values(arm, metric), mixed.values(arm, metric))
         known = not pairs.undefined
-        row |= {"n": len(pairs.numerator)} if metric == _THROUGHPUT else {}
+        row |= {"n": len(pairs.numerator)} if metric == THROUGHPUT else {}
         row[f"{metric}_change_pct"] = float(relative_changes(pairs).mean()) if known else None
     return row
 
@@ -77,10 +78,11 @@ def _agreement(rows: pd.DataFrame) -> str:
     counts = []
     for metric, (heading, sign) in _CHANGES.items():
         changes = rows[f"{metric}_change_pct"].astype("float64")
-        known = changes.dropna()
-        counts.append(f"{heading} {'up' if sign > 0 else 'down'} {(known * sign > 0).sum()}")
+        counts.append(f"{heading} {'up' if sign > 0 else 'down'} {(changes * sign > 0).sum()}")
+    complete = rows[[f"{metric}_change_pct" for metric in _CHANGES]].notna().all(axis="columns")
+    known = "" if complete.all() else f" ({complete.sum()} of them with all runs)"
     return (
-        f"As in the paper, of {len(rows)} conditions: {', '.join(counts)} "
+        f"As in the paper, of {len(rows)} conditions{known}: {', '.join(counts)} "
         "(published: throughput down and TTFT and E2E up in all)."
     )
 

@@ -4,8 +4,9 @@ import pandas as pd
 
 from analysis.effects import pair_up
 from analysis.families import Arm
+from analysis.ledgers import missing_cells
 from analysis.published import published_value
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from analysis.tables.beside import (
     PAPER,
     Number,
@@ -15,6 +16,7 @@ from analysis.tables.beside import (
     complete_mean,
     printed_row,
 )
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 _INDEX = Quantity(name="throughput_index", heading="index", spec=".5f")
@@ -23,6 +25,7 @@ _KEY = Column(heading="org.", templates=("{organization}",))
 _NAME = "no-sharing-index"
 
 
+@table("no-sharing-index", block=("q2", "no_sharing"))
 def from_runs(runs: Runs) -> Table:
     """Means over seeds of within-seed ratios over S0; never a ratio of means."""
     organizations = runs.design.organization
@@ -44,15 +47,16 @@ def from_runs(runs: Runs) -> Table:
     ]
     return Table(
         name=_NAME,
-        title=f"Throughput at q = 0 over S0 of the same seed, seeds {spell(runs.seeds)}",
+        title=f"Throughput at q = 0 over S0 of the same seed, seeds {runs.seeds_text}",
         rows=pd.DataFrame(rows),
         views=((_KEY, Column(heading="n", templates=("{n}",)), *columns((_INDEX, _WORK))),),
         origin=runs.origin,
         notes=runs.notes,
-        missing=tuple(runs.missing(arms, ["throughput_tok_per_s", "c_once_tokens"])),
+        missing=missing_cells([(runs, arms, ["throughput_tok_per_s", "c_once_tokens"])]),
     )
 
 
+@derived("no-sharing-index")
 def from_paper() -> Table:
     """What the rounded means of Table G-2 say of the indices."""
     first = 1.0 + printed_row("G-2", sharing=0.0)["mean_s1_s0_minus1"] / 100.0

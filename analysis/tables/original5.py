@@ -7,6 +7,7 @@ from analysis import config as configs
 from analysis.effects import pair_up, relative_changes
 from analysis.families import Arm, Contrast, Family
 from analysis.family_tests import FamilyTest, adjusted_p, family_tests, sequential_p
+from analysis.gaps import describe
 from analysis.ledgers import Ledgers, common_origin, missing_cells
 from analysis.published import (
     printed_number,
@@ -15,9 +16,10 @@ from analysis.published import (
     published_value,
 )
 from analysis.reconstruction import holm_exact, on_grid
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from analysis.tables.beside import Quantity
 from analysis.tables.cells import mean_change, text_column
+from analysis.tables.registry import derived, table
 from analysis.tables.relations import Relation, relations_table
 from analysis.tables.table import Column, Table
 from hsexp.measure.goodput import Thresholds, goodput_tok_per_s, union_thresholds
@@ -32,57 +34,36 @@ _SEQUENTIAL = Quantity(name="sequential_p", heading="sequential p", spec=".4f")
 _HOLM = Quantity(name="holm_p", heading="Holm p", spec=".4f")
 
 
+_DIRECTIONS = "{seeds_favoring_d0%s:.0f}/{seeds_favoring_comparator%s:.0f}"
+_E5_VIEWS = (
+    (
+        *_KEYS,
+        *_GAP.columns(),
+        Column(group="D0/other", heading="here", templates=(_DIRECTIONS % ("", ""),)),
+        Column(
+            group="D0/other",
+            heading="paper",
+            templates=(_DIRECTIONS % ("_published", "_published"),),
+        ),
+    ),
+    (_KEYS[0], text_column("looks", "p_looks"), *_SEQUENTIAL.columns(), *_HOLM.columns()),
+)
+
+
+@table("E-5")
 def e5(ledgers: Ledgers) -> Table:
     """Gaps, their directions, the two-look p and Holm over five."""
     family = _family()
     tests = family_tests(family, ledgers.of)
-    rows = []
-    for test, contrast, p in zip(tests, family.contrasts, adjusted_p(tests), strict=True):
-        known = published_row("E-5", test.id)
-        changes = test.changes
-        favours = (
-            (None, None)
-            if changes is None
-            else (int((changes > 0).sum()), int((changes < 0).sum()))
-        )
-        rows.append(
-            _key(contrast, ledgers)
-            | {
-                "n": test.n,
-                "seeds_favoring_d0": favours[0],
-                "seeds_favoring_comparator": favours[1],
-                "seeds_favoring_d0_published": known["seeds_favoring_d0"],
-                "seeds_favoring_comparator_published": known["seeds_favoring_comparator"],
-                "p_looks": ", ".join(f"p{look.n} = {look.p_value:.4f}" for look in test.looks)
-                or None,
-            }
-            | _GAP.beside(test.mean_change, known["mean_d0_gap"])
-            | _SEQUENTIAL.beside(test.p_value, known["sequential_p"])
-            | _HOLM.beside(None if test.p_value is None else float(p), known["holm_p"])
-        )
-    directions = "{seeds_favoring_d0%s:.0f}/{seeds_favoring_comparator%s:.0f}"
+    rows = [
+        _key(contrast, ledgers) | _e5_row(test, None if test.p_value is None else float(p))
+        for test, contrast, p in zip(tests, family.contrasts, adjusted_p(tests), strict=True)
+    ]
     return Table(
         name="E-5",
         title=f"The original {family.size} comparisons of D0",
         rows=pd.DataFrame(rows),
-        views=(
-            (
-                *_KEYS,
-                *_GAP.columns(),
-                Column(group="D0/other", heading="here", templates=(directions % ("", ""),)),
-                Column(
-                    group="D0/other",
-                    heading="paper",
-                    templates=(directions % ("_published", "_published"),),
-                ),
-            ),
-            (
-                _KEYS[0],
-                text_column("looks", "p_looks"),
-                *_SEQUENTIAL.columns(),
-                *_HOLM.columns(),
-            ),
-        ),
+        views=_E5_VIEWS,
         origin=common_origin(map(ledgers.of, family.contrasts)),
         notes=(
             "Gap: mean over seeds of 100 (D0 / comparator − 1).",
@@ -91,10 +72,27 @@ def e5(ledgers: Ledgers) -> Table:
             f"{family.size}.",
             *_incomplete(tests),
         ),
-        missing=tuple(dict.fromkeys(cell for test in tests for cell in test.missing)),
+        missing=describe(gap for test in tests for gap in test.gaps),
     )
 
 
+def _e5_row(test: FamilyTest, holm_p: float | None) -> dict[str, object]:
+    known, changes = published_row("E-5", test.id), test.changes
+    looks = ", ".join(f"p{look.n} = {look.p_value:.4f}" for look in test.looks)
+    return {
+        "n": test.n,
+        "seeds_favoring_d0": None if changes is None else int((changes > 0).sum()),
+        "seeds_favoring_comparator": None if changes is None else int((changes < 0).sum()),
+        "seeds_favoring_d0_published": known["seeds_favoring_d0"],
+        "seeds_favoring_comparator_published": known["seeds_favoring_comparator"],
+        "p_looks": looks or None,
+        **_GAP.beside(test.mean_change, known["mean_d0_gap"]),
+        **_SEQUENTIAL.beside(test.p_value, known["sequential_p"]),
+        **_HOLM.beside(holm_p, known["holm_p"]),
+    }
+
+
+@derived("E-5")
 def e5_from_paper() -> Table:
     """Exact p from the printed sequential p, and Holm over five from these."""
     family = _family()
@@ -134,6 +132,7 @@ def e5_from_paper() -> Table:
     )
 
 
+@table("E-13", lacks="the latencies of single requests")
 def e13(ledgers: Ledgers) -> Table:
     """Latency ratios and goodput under thresholds that the runs themselves give."""
     family, printed = _family(), published_table("E-13")
@@ -208,6 +207,7 @@ def goodput_effects(
     return comparator, union
 
 
+@table("E-14")
 def e14(ledgers: Ledgers) -> Table:
     """Gaps over the whole run and over the central arrivals."""
     family, printed = _family(), published_table("E-14")
@@ -236,6 +236,7 @@ def e14(ledgers: Ledgers) -> Table:
     )
 
 
+@derived("E-14")
 def e14_from_paper() -> Table:
     """The full-run gaps are those of Table E-5."""
     rows = zip(published_table("E-14").index, published_table("E-5").index, strict=True)
@@ -273,7 +274,7 @@ def _key(contrast: Contrast, ledgers: Ledgers) -> dict[str, object]:
         "campaign": contrast.campaign,
         "block": contrast.block,
         "comparison": f"{contrast.label} {arm.budget},{load}",
-        "seeds": spell(runs.seeds),
+        "seeds": runs.seeds_text,
     }
 
 

@@ -5,12 +5,14 @@ import pandas as pd
 from analysis import config as configs
 from analysis.families import Family
 from analysis.family_tests import adjusted_p, component_changes, family_tests
+from analysis.gaps import describe
 from analysis.holm import holm
 from analysis.ledgers import Ledgers, common_origin
 from analysis.published import printed_number, published_row, published_table, published_value
 from analysis.runs import Origin
 from analysis.tables.beside import Quantity, complete_mean
 from analysis.tables.cells import text_column
+from analysis.tables.registry import derived, table
 from analysis.tables.relations import Relation, relations_table
 from analysis.tables.table import Column, Table
 
@@ -24,6 +26,7 @@ _SETTINGS = {
 """Setting: column of Table E-15."""
 
 
+@table("E-15")
 def e15(ledgers: Ledgers) -> Table:
     """Mean gaps under four settings at two operating points, and D0's pins a run."""
     contrasts = {contrast.id: contrast for contrast in _family().components}
@@ -74,10 +77,11 @@ def e15(ledgers: Ledgers) -> Table:
             f"{_pins('under enabled rules, low')} to {_pins('under enabled rules, high')} "
             "otherwise.",
         ),
-        missing=tuple(dict.fromkeys(cell for gap in gaps.values() for cell in gap.missing)),
+        missing=describe(gap for test in gaps.values() for gap in test.gaps),
     )
 
 
+@table("E-16")
 def e16(ledgers: Ledgers) -> Table:
     """What R2 changes against R0: the primary tests, and log ratios as a sensitivity."""
     family = _family()
@@ -120,10 +124,11 @@ def e16(ledgers: Ledgers) -> Table:
             f"Exact sign-flip test of differences of relative gaps, Holm over {family.size}; the "
             "test of log ratios is a sensitivity.",
         ),
-        missing=tuple(dict.fromkeys(cell for test in primary for cell in test.missing)),
+        missing=describe(gap for test in primary for gap in test.gaps),
     )
 
 
+@derived("E-15")
 def e15_from_paper() -> Table:
     """The R1 gaps are those of the reused runs of Q5."""
     return relations_table(
@@ -149,6 +154,7 @@ def e15_from_paper() -> Table:
     )
 
 
+@derived("E-16")
 def e16_from_paper() -> Table:
     """Changes as differences of E-15, and Holm over the two raw p."""
     printed = published_table("E-16")

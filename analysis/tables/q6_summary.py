@@ -6,14 +6,17 @@ import numpy as np
 import pandas as pd
 
 from analysis.families import AnalysisConfig
-from analysis.runs import Runs, spell
+from analysis.ledgers import missing_cells
+from analysis.runs import Runs
 from analysis.tables import b7
 from analysis.tables.headroom_effects import effect_arms
 from analysis.tables.q6 import PRINTED, cell_mean, headroom_effect, mean_absolute
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
 
-def table(runs: Runs, config: AnalysisConfig) -> Table:
+@table("q6-summary", analysis="q6", lacks="runs to compare with")
+def from_runs(runs: Runs, config: AnalysisConfig) -> Table:
     """Errors against Table B-8, and agreement of signs and Holm decisions with Table B-7."""
     arms = config.design.arms()
     effects = [headroom_effect(runs, arm) for arm in effect_arms(config)]
@@ -42,10 +45,10 @@ def table(runs: Runs, config: AnalysisConfig) -> Table:
         )
         for metric in PRINTED
     ]
-    rows += _agreement(b7.table(runs, config).rows)
+    rows += _agreement(b7.from_runs(runs, config).rows)
     return Table(
         name="q6-summary",
-        title=f"Q6 against the paper, seeds {spell(runs.seeds)}",
+        title=f"Q6 against the paper, seeds {runs.seeds_text}",
         rows=pd.DataFrame(rows).astype({"agreeing": "Int64", "of": "Int64"}),
         views=(
             (
@@ -61,7 +64,7 @@ def table(runs: Runs, config: AnalysisConfig) -> Table:
             "(standard errors in B-8 and headroom-effects).",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(arms, PRINTED)),
+        missing=missing_cells([(runs, arms, PRINTED)]),
     )
 
 
@@ -96,13 +99,14 @@ def _agreement(tests: pd.DataFrame) -> list[dict[str, object]]:
 
 
 def _count(quantity: str, ids: pd.Series, agrees: pd.Series) -> dict[str, object]:
+    """Unknown where there is nothing to compare."""
     differing = ", ".join(ids[~agrees])
     return {
         "quantity": quantity,
         "measure": "same as B-7",
         "value": None,
         "unit": None,
-        "agreeing": int(agrees.sum()),
+        "agreeing": None if agrees.empty else int(agrees.sum()),
         "of": len(agrees),
-        "detail": f"differ: {differing}" if differing else "none differs",
+        "detail": None if agrees.empty else f"differ: {differing}" if differing else "none differs",
     }

@@ -3,10 +3,12 @@
 import pandas as pd
 
 from analysis.families import Arm
+from analysis.ledgers import missing_cells
 from analysis.published import published, published_value
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
 from analysis.tables.beside import PAPER, Number, Quantity, beside, columns
 from analysis.tables.g3 import grid_unit, on_grid
+from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 HEADROOMS = (0.0, 0.19)
@@ -20,6 +22,7 @@ _KEY = Column(heading="seed", templates=("{seed}",))
 _NAME = "q7-depths"
 
 
+@table("q7-depths", block=("q7", "availability"))
 def from_runs(runs: Runs) -> Table:
     """Mean adopted depth of a traced S2 run, and its gap below the recurrent depth."""
     arms = s2_arms()
@@ -49,7 +52,7 @@ def from_runs(runs: Runs) -> Table:
     )
     return Table(
         name=_NAME,
-        title=f"S2's adopted depth by headroom, tokens a request, seeds {spell(runs.seeds)}, "
+        title=f"S2's adopted depth by headroom, tokens a request, seeds {runs.seeds_text}, "
         "beside the published means",
         rows=pd.DataFrame(rows),
         views=((_KEY, *columns(_DEPTHS)), (_KEY, *columns((_INCREASE,)), *gaps_view)),
@@ -58,10 +61,11 @@ def from_runs(runs: Runs) -> Table:
             "GapR = Rmax − Jadopt: 0 where the recurrent checkpoints alone set the joint depth.",
             *runs.notes,
         ),
-        missing=tuple(runs.missing(arms, ["adopted_tokens_mean", "recurrent_depth_mean"])),
+        missing=missing_cells([(runs, arms, ["adopted_tokens_mean", "recurrent_depth_mean"])]),
     )
 
 
+@derived("q7-depths")
 def from_paper() -> Table:
     """The increases on the grid of 512/300 tokens."""
     rows = []

@@ -4,12 +4,15 @@ import pandas as pd
 
 from analysis.families import AnalysisConfig
 from analysis.family_tests import family_tests
-from analysis.runs import Runs, spell
+from analysis.gaps import describe
+from analysis.runs import Runs
 from analysis.simultaneous import simultaneous_bounds
+from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
 
 
-def table(runs: Runs, config: AnalysisConfig) -> Table:
+@table("simultaneous-bounds", analysis="q6", lacks="runs of every contrast")
+def from_runs(runs: Runs, config: AnalysisConfig) -> Table:
     """One row a contrast that is no cell against itself; no row unless all have every seed."""
     alike = {contrast.id for contrast in config.family.contrasts if contrast.is_self_comparison}
     tests = [
@@ -17,7 +20,7 @@ def table(runs: Runs, config: AnalysisConfig) -> Table:
         for test in family_tests(config.family, lambda _: runs, sign_flip=config.sign_flip)
         if test.id not in alike
     ]
-    missing = tuple(dict.fromkeys(cell for test in tests for cell in test.missing))
+    missing = describe(gap for test in tests for gap in test.gaps)
     changes = pd.DataFrame({test.id: test.changes for test in tests if test.changes is not None})
     rows = pd.DataFrame(columns=["contrast", "arms", "place", "mean", "low", "high"])
     notes: tuple[str, ...] = ()
@@ -34,7 +37,7 @@ def table(runs: Runs, config: AnalysisConfig) -> Table:
         )
     return Table(
         name="simultaneous-bounds",
-        title=f"Simultaneous bounds of the admission confirmation on seeds {spell(runs.seeds)}",
+        title=f"Simultaneous bounds of the admission confirmation on seeds {runs.seeds_text}",
         rows=rows,
         views=(
             (

@@ -1,34 +1,92 @@
-"""Tables A-1, A-2, B-2 and B-3: storage arithmetic of the configured organizations, to the byte.
+"""Tables A-1, A-2, B-2 and B-3, and the sizes behind them: storage arithmetic, to the byte.
 
-No run and no published input: sizes follow from conf/model, conf/organization and conf/budget by
-`hsexp.memory.organizations`; conf/campaign/capacity.yaml says which state sets and budgets.
+No run and no published input: sizes follow from a model, organizations and budgets by
+`hsexp.memory.organizations`; the campaign says which state sets. At the paper's sizes the four
+tables stand beside the printed values; any other launch of the campaign has them without.
 """
 
-from functools import cache
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
 
+import pandas as pd
+
+from analysis.errors import NoInputsError
 from analysis.published import published_table
 from analysis.runs import Origin
+from analysis.tables.registry import computed, counted
 from analysis.tables.relations import Relation, relations_table
-from analysis.tables.table import Table
-from hsexp.config.base import parse_union
+from analysis.tables.table import Column, Table
 from hsexp.config.campaigns import CapacityCampaign
 from hsexp.config.catalog import read_option
-from hsexp.memory.config import BudgetConfig
+from hsexp.labs.storage import (
+    StorageRow,
+    budget_rows,
+    feasibility_rows,
+    storage_rows,
+    unit_rows,
+)
 from hsexp.memory.geometry import ModelConfig, StateGeometry
-from hsexp.memory.organizations import D0, Organization, OrganizationConfig, StateMix, create
+from hsexp.memory.organizations import D0, Organization, StateMix
+from hsexp.plan.resolve import Resolved, memory_for, refused, standing
 
-COMPUTED = Origin(data_kind="computed from the configured sizes")
+COMPUTED = Origin(data_kind=CapacityCampaign.method)
 
 MIB = 1024 * 1024
 FALCON, GRANITE = "falcon_h1_7b", "granite_4_h"
 
 
-def a1() -> Table:
+@counted("state-units", campaign="capacity", lacks="the sizes of a model's layers")
+def state_units(resolved: Resolved) -> Table:
+    """The units of each organization for one layer of the model (Table 1)."""
+    geometry = StateGeometry.of(resolved.launch.model)
+    return _table(
+        resolved,
+        "state-units",
+        "Units of one layer",
+        [asdict(row) for row in unit_rows(resolved.memories)],
+        (
+            Column(heading="org.", templates=("{organization}",)),
+            Column(heading="block", templates=("{block_tokens:,d}",), group="tokens"),
+            Column(heading="grid", templates=("{grid_tokens:,d}",), group="tokens"),
+            Column(heading="block", templates=("{block_bytes:,d}",), group="bytes"),
+            Column(heading="checkpoint", templates=("{checkpoint_bytes:,d}",), group="bytes"),
+        ),
+        f"Recurrent layers for each attention layer: {geometry.composites}. KV of a token: "
+        f"{geometry.kv_token_bytes:,} B. Of a recurrent layer: {geometry.ssm_bytes:,} B of SSM and "
+        f"{geometry.conv_bytes:,} B of convolution state.",
+    )
+
+
+@counted("state-capacity", campaign="capacity", lacks="them for every organization")
+def state_capacity(resolved: Resolved) -> Table:
+    """How often each state set fits a budget, ideally packed (Eqs. A8 and D2)."""
+    campaign = _campaign(resolved)
+    return _mix_table(
+        resolved,
+        "state-capacity",
+        f"How often a state set fits {campaign.capacity_bytes:,} bytes, ideally packed",
+        lambda row: row.capacity,
+    )
+
+
+@computed("A-1", campaign="capacity")
+def a1(resolved: Resolved) -> Table:
     """Storage of the same state sets under S0, S1 and S2 (Eqs. 1 to 3)."""
+    title = "Storage of the same state sets"
+    if not _is_the_papers(resolved):
+        return _mix_table(
+            resolved,
+            "A-1",
+            f"{title}, bytes",
+            lambda row: row.allocated_bytes,
+            _UNPRINTED,
+        )
+    layouts = _layouts(resolved)
     relations = []
-    for mix in _capacity().mixes:
+    for mix in _campaign(resolved).mixes:
         objects = StateMix(attention_tokens=mix.attention_tokens, checkpoints=mix.checkpoints)
-        attention = _organization("s2").attention_objects(objects)
+        attention = layouts["s2"].attention_objects(objects)
         row = f"{attention}/{mix.checkpoints}"
         relations += [
             Relation(row=row, column="attention_objects", computed=attention, formula="mix"),
@@ -36,7 +94,7 @@ def a1() -> Table:
             Relation(
                 row=row,
                 column="ideal_s2_slabs",
-                computed=_organization("s2").min_slabs(objects),
+                computed=layouts["s2"].min_slabs(objects),
                 formula="slots over slots a slab",
             ),
         ]
@@ -44,21 +102,27 @@ def a1() -> Table:
             Relation(
                 row=row,
                 column=name,
-                computed=_organization(name).mix_bytes(objects) / MIB,
+                computed=layouts[name].mix_bytes(objects) / MIB,
                 formula=f"Eq. {number}, MiB",
             )
             for number, name in enumerate(("s0", "s1", "s2"), start=1)
         ]
-    return relations_table("A-1", "Storage of the same state sets", relations, origin=COMPUTED)
+    return relations_table("A-1", title, relations, origin=COMPUTED)
 
 
-def a2() -> Table:
+@computed("A-2", campaign="capacity")
+def a2(resolved: Resolved) -> Table:
     """One state set against a budget: two fixed pools and one shared pool."""
-    case = _capacity().feasibility
+    title = "One state set against a budget"
+    if not _is_the_papers(resolved):
+        return _feasibility(resolved, title)
+    case, layouts = _campaign(resolved).feasibility, _layouts(resolved)
     mix = StateMix(attention_tokens=case.mix.attention_tokens, checkpoints=case.mix.checkpoints)
     only_attention = StateMix(attention_tokens=mix.attention_tokens, checkpoints=0)
     d0 = D0(
-        _d0().config, StateGeometry.of(_model(FALCON)), attention_fraction=case.attention_fraction
+        _d0(layouts).config,
+        StateGeometry.of(resolved.launch.model),
+        attention_fraction=case.attention_fraction,
     )
     limits = d0.limits(case.nominal_bytes)
     relations = [
@@ -68,7 +132,7 @@ def a2() -> Table:
         for pool, limit in limits.items()
     ]
     feasible = {}
-    for label, organization in (("D0", d0), ("S2", _organization("s2"))):
+    for label, organization in (("D0", d0), ("S2", layouts["s2"])):
         whole, attention = organization.mix_bytes(mix), organization.mix_bytes(only_attention)
         amounts = {
             "budget_total": (case.nominal_bytes / MIB, "budget"),
@@ -88,7 +152,7 @@ def a2() -> Table:
     printed = published_table("A-2").loc["model_feasibility"]
     return relations_table(
         "A-2",
-        "One state set against a budget",
+        title,
         relations,
         origin=COMPUTED,
         notes=tuple(
@@ -98,13 +162,18 @@ def a2() -> Table:
     )
 
 
-def b2() -> Table:
+@computed("B-2", campaign="capacity")
+def b2(resolved: Resolved) -> Table:
     """Whole pages and bytes of each organization under each nominal budget (Appendix B.3)."""
+    title = "Budgets in whole pages"
+    if not _is_the_papers(resolved):
+        return _budgets(resolved, title)
     relations = []
-    unit = _label_unit_bytes()
-    for budget in map(_budget, _capacity().budgets):
-        pages = {name: _organization(name).plan(budget.bytes) for name in ("s0", "s1", "s2")}
-        attention, recurrent = _d0().plan(budget.bytes).pools
+    layouts = _layouts(resolved)
+    unit = _label_unit_bytes(_d0(layouts))
+    for budget in resolved.budgets:
+        pages = {name: layouts[name].plan(budget.bytes) for name in ("s0", "s1", "s2")}
+        attention, recurrent = _d0(layouts).plan(budget.bytes).pools
         amounts = {
             "nominal": (budget.bytes, "conf/budget"),
             "override_d0_blocks": (budget.bytes / unit, f"nominal over {unit:,} B (B.10)"),
@@ -120,62 +189,234 @@ def b2() -> Table:
             Relation(row=budget.name, column=column, computed=float(value), formula=formula)
             for column, (value, formula) in amounts.items()
         ]
-    return relations_table("B-2", "Budgets in whole pages", relations, origin=COMPUTED)
+    return relations_table("B-2", title, relations, origin=COMPUTED)
 
 
-def b3() -> Table:
+@computed("B-3", campaign="capacity")
+def b3(resolved: Resolved) -> Table:
     """Split and page sizes of D0 for both models (Appendix B.3)."""
+    title = "D0's split and pages by model"
+    if not _is_the_papers(resolved):
+        return _split(resolved, title)
     relations = []
     for row, name in (("Falcon", FALCON), ("Granite", GRANITE)):
-        model = _model(name)
-        d0 = create(_parsed_organization("d0"), model)
-        assert isinstance(d0, D0)
         amounts = {
-            "attention": (float(d0.attention_fraction), "conf/model"),
-            "recurrent": (float(1 - d0.attention_fraction), "1 less attention's share"),
-            "attention_page": (d0.unit_bytes, "block x KV of a token"),
-            "recurrent_page": (d0.geometry.composite_bytes, "SSM and convolution state"),
+            column: (value, formula)
+            for (column, value), formula in zip(
+                _split_of(_d0_for(resolved, name)).items(),
+                (
+                    "conf/model",
+                    "1 less attention's share",
+                    "block x KV of a token",
+                    "SSM and convolution state",
+                ),
+                strict=True,
+            )
         }
         relations += [
             Relation(row=row, column=column, computed=float(value), formula=formula)
             for column, (value, formula) in amounts.items()
         ]
-    return relations_table("B-3", "D0's split and pages by model", relations, origin=COMPUTED)
+    return relations_table("B-3", title, relations, origin=COMPUTED)
 
 
-def _label_unit_bytes() -> int:
+# -- without the paper beside ----------------------------------------------------------------------
+
+_UNPRINTED = "The paper prints no values for these settings."
+
+
+def _feasibility(resolved: Resolved, title: str) -> Table:
+    case = _campaign(resolved).feasibility
+    rows = [
+        {
+            "organization": row.organization,
+            "attention_mib": row.attention_bytes / MIB,
+            "recurrent_mib": row.recurrent_bytes / MIB,
+            "total_mib": (row.attention_bytes + row.recurrent_bytes) / MIB,
+            "limits_mib": " + ".join(
+                f"{float(limit / MIB):.9g}" for limit in row.limits_bytes.values()
+            ),
+            "fits": "yes" if row.feasible else "no",
+        }
+        for row in feasibility_rows(resolved.memories, case)
+    ]
+    return _table(
+        resolved,
+        "A-2",
+        title,
+        rows,
+        (
+            Column(heading="org.", templates=("{organization}",)),
+            Column(heading="attention", templates=("{attention_mib:.9g}",), group="MiB"),
+            Column(heading="recurrent", templates=("{recurrent_mib:.9g}",), group="MiB"),
+            Column(heading="total", templates=("{total_mib:.9g}",), group="MiB"),
+            Column(heading="limits", templates=("{limits_mib:}",), group="MiB"),
+            Column(heading="fits", templates=("{fits}",)),
+        ),
+        f"{case.mix.attention_tokens:,} attention tokens and {case.mix.checkpoints} checkpoints in "
+        f"{case.nominal_bytes / MIB:g} MiB; a D0 has {case.attention_fraction:g} of it for "
+        "attention.",
+        _UNPRINTED,
+    )
+
+
+def _budgets(resolved: Resolved, title: str) -> Table:
+    rows = [
+        {
+            "budget": row.budget.name,
+            "nominal_bytes": row.budget.bytes,
+            "organization": row.organization,
+            "pool": pool.name,
+            "num_pages": pool.num_pages,
+            "page_bytes": pool.page_bytes,
+            "total_bytes": pool.total_bytes,
+        }
+        for row in budget_rows(resolved.memories, resolved.budgets)
+        for pool in row.plan.pools
+    ]
+    return _table(
+        resolved,
+        "B-2",
+        title,
+        rows,
+        (
+            Column(heading="budget", templates=("{budget}",)),
+            Column(heading="nominal B", templates=("{nominal_bytes:,d}",)),
+            Column(heading="org.", templates=("{organization}",)),
+            Column(heading="pool", templates=("{pool}",)),
+            Column(heading="pages", templates=("{num_pages:,d}",)),
+            Column(heading="page B", templates=("{page_bytes:,d}",)),
+            Column(heading="bytes", templates=("{total_bytes:,d}",)),
+        ),
+        "Every pool has a null page among its pages.",
+        _UNPRINTED,
+    )
+
+
+def _split(resolved: Resolved, title: str) -> Table:
+    splits = {
+        name: _split_of(layout)
+        for name, layout in _layouts(resolved).items()
+        if isinstance(layout, D0)
+    }
+    if not splits:
+        raise NoInputsError("there is no D0 among the organizations")
+    return _table(
+        resolved,
+        "B-3",
+        title,
+        [{"organization": name, **split} for name, split in splits.items()],
+        (
+            Column(heading="org.", templates=("{organization}",)),
+            Column(heading="attention", templates=("{attention:.6f}",), group="share"),
+            Column(heading="recurrent", templates=("{recurrent:.6f}",), group="share"),
+            Column(heading="attention", templates=("{attention_page:,d}",), group="page B"),
+            Column(heading="recurrent", templates=("{recurrent_page:,d}",), group="page B"),
+        ),
+        _UNPRINTED,
+    )
+
+
+def _mix_table(
+    resolved: Resolved,
+    name: str,
+    title: str,
+    amounts: Callable[[StorageRow], dict[str, int]],
+    *notes: str,
+) -> Table:
+    """One line a state set, one column an organization."""
+    campaign = _campaign(resolved)
+    with refused("campaign.mixes"):
+        rows = storage_rows(resolved.memories, campaign.mixes, campaign.capacity_bytes)
+    columns = {
+        memory.organization.name: memory.organization.name.replace(".", "_")
+        for memory in resolved.memories
+    }
+    return _table(
+        resolved,
+        name,
+        title,
+        [
+            {
+                "attention_tokens": row.mix.attention_tokens,
+                "checkpoints": row.mix.checkpoints,
+                "slabs": row.slabs,
+                **{columns[name]: amount for name, amount in amounts(row).items()},
+            }
+            for row in rows
+        ],
+        (
+            Column(heading="attention tokens", templates=("{attention_tokens:,d}",)),
+            Column(heading="checkpoints", templates=("{checkpoints:,d}",)),
+            Column(heading="slabs", templates=("{slabs:,d}",)),
+            *(
+                Column(heading=organization, templates=(f"{{{column}:,d}}",))
+                for organization, column in columns.items()
+            ),
+        ),
+        *notes,
+    )
+
+
+def _table(
+    resolved: Resolved,
+    name: str,
+    title: str,
+    rows: Sequence[dict[str, Any]],
+    view: Sequence[Column],
+    *notes: str,
+) -> Table:
+    return Table(
+        name=name,
+        title=f"{title}, {resolved.launch.model.name}",
+        rows=pd.DataFrame(rows),
+        views=(tuple(view),),
+        origin=COMPUTED,
+        notes=(*notes, *resolved.notes),
+    )
+
+
+# -- what a launch has -----------------------------------------------------------------------------
+
+
+def _is_the_papers(resolved: Resolved) -> bool:
+    """Whether the launch counts what the paper prints: nothing of it was changed."""
+    return resolved.inputs == standing(_campaign(resolved).name).inputs
+
+
+def _campaign(resolved: Resolved) -> CapacityCampaign:
+    assert isinstance(resolved.campaign, CapacityCampaign)
+    return resolved.campaign
+
+
+def _layouts(resolved: Resolved) -> dict[str, Organization]:
+    return {memory.organization.name: memory.layout for memory in resolved.memories}
+
+
+def _d0(layouts: dict[str, Organization]) -> D0:
+    d0 = layouts["d0"]
+    assert isinstance(d0, D0)
+    return d0
+
+
+def _d0_for(resolved: Resolved, model: str) -> D0:
+    """D0 sized for another model."""
+    config = resolved.catalog.option("organization", "d0")
+    d0 = memory_for(config, ModelConfig.parse(read_option("model", model))).layout
+    assert isinstance(d0, D0)
+    return d0
+
+
+def _split_of(d0: D0) -> dict[str, float | int]:
+    return {
+        "attention": float(d0.attention_fraction),
+        "recurrent": float(1 - d0.attention_fraction),
+        "attention_page": d0.unit_bytes,
+        "recurrent_page": d0.geometry.composite_bytes,
+    }
+
+
+def _label_unit_bytes(d0: D0) -> int:
     """Bytes of one budget label unit (Appendix B.10): the KV of the fewest whole attention blocks
     that are as large as one recurrent composite."""
-    d0 = _d0()
     return d0.unit_bytes * -(-d0.geometry.composite_bytes // d0.unit_bytes)
-
-
-@cache
-def _capacity() -> CapacityCampaign:
-    return CapacityCampaign.parse(read_option("campaign", "capacity")["campaign"])
-
-
-@cache
-def _organization(name: str) -> Organization:
-    return create(_parsed_organization(name), _model(FALCON))
-
-
-def _d0() -> D0:
-    organization = _organization("d0")
-    assert isinstance(organization, D0)
-    return organization
-
-
-def _parsed_organization(name: str) -> OrganizationConfig:
-    parsed: OrganizationConfig = parse_union(
-        OrganizationConfig, read_option("organization", name), path=name
-    )
-    return parsed
-
-
-def _model(name: str) -> ModelConfig:
-    return ModelConfig.parse(read_option("model", name))
-
-
-def _budget(name: str) -> BudgetConfig:
-    return BudgetConfig.parse(read_option("budget", name))

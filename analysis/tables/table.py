@@ -99,7 +99,8 @@ def to_markdown(table: Table) -> str:
     parts = [f"**{table.name}.** {table.caption}"]
     for view in table.views:
         head = [f"{column.group} {column.heading}".strip() for column in view]
-        lines = [head, ["---:" if column.numeric else "---" for column in view], *table.cells(view)]
+        cells = [[text.replace("|", r"\|") for text in line] for line in table.cells(view)]
+        lines = [head, ["---:" if column.numeric else "---" for column in view], *cells]
         parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
     parts += [f"- {remark}" for remark in table.remarks]
     return "\n\n".join(parts) + "\n"

@@ -30,8 +30,8 @@ class Axis:
     """Type of one value in a block."""
     meaning: str
     options: Any = None
-    """Type of an option of the Hydra group that bears the axis's name; None where the axis is not
-    a group. A block then names options, and the command line pins one."""
+    """For an axis that is a Hydra group of the same name: type of the group's options. Blocks name
+    options, and the command line pins one. None where the axis is not a group."""
     spelling: str = ""
     """The setting as the command line spells it; empty where that is the name."""
     pairs: bool = False
@@ -131,7 +131,8 @@ ARM_AXES = (
     *(axis for axis in AXES if axis.name == "organization"),
     *(axis for axis in AXES if axis.name not in ("organization", "seeds")),
 )
-"""What tells the arms of a campaign apart, in the order of a cell's axes: organization first."""
+"""Axes that distinguish the arms of a campaign, in the order of a cell's axes: organization first.
+"""
 
 
 MEMORY_AXES = tuple(

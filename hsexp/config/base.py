@@ -12,7 +12,7 @@ class ConfigError(ValueError):
 
 
 class Config(BaseModel):
-    """A frozen value; a field's meaning and unit stand in its description."""
+    """A frozen value. The docstring under a field gives its meaning and unit."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -51,18 +51,18 @@ def describe_errors(error: ValidationError, data: Any, *, path: str = "") -> str
     """One line per refused field: `admission.headroom must be less than 1, got 1.2`.
 
     Args:
-        data: what was refused.
-        path: name of the data as a whole.
+        data: the refused data.
+        path: name of the data as a whole, put before each field.
     """
     return "\n".join(
         _describe(_field(path, item, data), item)
         for item in error.errors()
-        if not (item["type"] == "too_short" and item["input"])  # the items it lacks are refused
+        if not (item["type"] == "too_short" and item["input"])  # its bad items are listed
     )
 
 
 def _field(path: str, item: ErrorDetails, data: Any) -> str:
-    """The dotted name as one would type it: without the tags of unions, which are no keys."""
+    """The dotted name as the user would type it: without tags of unions, which are not keys."""
     parts = [path] if path else []
     for place, part in enumerate(item["loc"], start=1):
         is_missing = item["type"] == "missing" and place == len(item["loc"])

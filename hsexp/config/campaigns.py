@@ -1,7 +1,7 @@
-"""The kinds of campaign, and what each may say."""
+"""The kinds of campaign and their settings."""
 
 from types import GenericAlias
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -28,10 +28,10 @@ class Block(_AxesOfBlock, Config):  # type: ignore[misc]  # made from the list o
     arrivals: Name | None = None
     """Arrivals of this block; null uses the launch's."""
     separate: bool | None = None
-    """Whether this block's steps keep prefill and decode apart; null follows the launch's
+    """Whether this block's steps keep prefill and decode apart; null uses the launch's
     scheduler."""
     exact: bool | None = None
-    """Whether this block's requests continue exactly; null follows the launch's engine."""
+    """Whether this block's requests continue exactly; null uses the launch's engine."""
 
     @model_validator(mode="after")
     def _axes_are_sets(self) -> "Block":
@@ -50,27 +50,53 @@ class Block(_AxesOfBlock, Config):  # type: ignore[misc]  # made from the list o
 
 
 class RegisteredConfig(Config):
-    """What a campaign states in words before its first run, beside its seeds and its tests."""
+    """The part of a registration that is in words; seeds and tests are registered as data."""
 
     primary: str
-    """The contrast that decides."""
+    """The primary contrast."""
     exclusions: tuple[str, ...]
-    """Rules by which a run is kept out of the analysis; empty keeps every planned one."""
+    """Rules that exclude a run from the analysis; empty keeps every planned run."""
 
 
-class ServingCampaign(Config):
-    """Cells on an engine, and which question of the paper they answer."""
+class Campaign(Config):
+    """Settings of every kind of campaign, and the settings of a launch that the kind uses."""
 
-    kind: Literal["serving"]
+    settings: ClassVar[frozenset[str] | None] = None
+    """Settings of a launch that this kind uses, as the command line spells them; any other one is
+    refused (`hsexp.plan.resolve`). None uses them all."""
+
+    kind: str
     name: Name
     title: str
     section: str
     """Where the paper describes it."""
+
+    @classmethod
+    def uses(cls, setting: str) -> bool:
+        """Whether a setting means something to this kind; a group does where one of its fields
+        does, and a field where its group does."""
+        return cls.settings is None or any(
+            f"{known}.".startswith(f"{setting}.") or f"{setting}.".startswith(f"{known}.")
+            for known in cls.settings
+        )
+
+    @property
+    def options(self) -> dict[str, tuple[Name, ...]]:
+        """Options that the campaign names outside of blocks, by group."""
+        return {}
+
+
+class ServingCampaign(Campaign):
+    """Runs of serving workloads on an engine, simulated or real."""
+
+    kind: Literal["serving"]
     blocks: Annotated[dict[Name, Block], Field(min_length=1)]
     reuses: tuple[Name, ...] = ()
-    """Campaigns whose accepted runs of equal cells are taken over by reference, never re-run."""
+    """Campaigns whose accepted runs of equal cells are reused by reference instead of rerun."""
+    record_steps: bool = False
+    """Its tables read the step tables of its runs, so every launch keeps them."""
     registered: RegisteredConfig | None = None
-    """Frozen in the ledger with the seeds and the tests; null states nothing beside those."""
+    """Frozen in the ledger with the seeds and the tests; null registers only those."""
 
 
 class MixConfig(Config):
@@ -90,13 +116,24 @@ class FeasibilityConfig(Config):
     mix: MixConfig
 
 
-class CapacityCampaign(Config):
-    """Storage arithmetic: no engine runs (Section 3, Appendix A)."""
+class CountedCampaign(Campaign):
+    """A campaign without an engine: its numbers follow from the configuration alone."""
+
+    method: ClassVar[str]
+    """Where its numbers come from, as its tables say it."""
+
+
+_OF_MEMORY = frozenset({"campaign", "stage", "scale", "model", "organization", "budget"})
+"""What decides the size of states and of the pools that hold them."""
+
+
+class CapacityCampaign(CountedCampaign):
+    """Storage arithmetic (Section 3, Appendix A)."""
+
+    settings: ClassVar[frozenset[str]] = _OF_MEMORY
+    method: ClassVar[str] = "computed from the configured sizes"
 
     kind: Literal["capacity"]
-    name: Name
-    title: str
-    section: str
     organizations: Annotated[tuple[Name, ...], Field(min_length=1)]
     budgets: Annotated[tuple[Name, ...], Field(min_length=1)]
     mixes: Annotated[tuple[MixConfig, ...], Field(min_length=1)]
@@ -105,24 +142,28 @@ class CapacityCampaign(Config):
     """Budget that the capacities of A8 and D2 are computed for."""
     feasibility: FeasibilityConfig
 
+    @property
+    def options(self) -> dict[str, tuple[Name, ...]]:
+        return {"organization": self.organizations, "budget": self.budgets}
+
 
 class MixedChunkConfig(Config):
     """An input chunk that runs beside decodes or before them."""
 
     prefill_tokens: PositiveInt
     published: str
-    """What the running text (ledgers/paper/text.csv) calls the time that separation saves."""
+    """What the running text (analysis/paper/text.csv) calls the time that separation saves."""
 
 
-class FixedWorkCampaign(Config):
-    """The same work in steps of another shape, by the device's step-time model; no engine runs."""
+class FixedWorkCampaign(CountedCampaign):
+    """The same work in steps of another shape, by the device's step-time model."""
+
+    settings: ClassVar[frozenset[str]] = frozenset(
+        {"campaign", "stage", "device.name", "device.step_time"}
+    )
+    method: ClassVar[str] = "modelled by step times, not measured"
 
     kind: Literal["fixed_work"]
-    name: Name
-    title: str
-    section: str
-    context_tokens: PositiveInt
-    """Tokens before each decode; a step-time model without a context term does not use it."""
     num_wide: PositiveInt
     """Decodes of one wide step."""
     num_narrow: PositiveInt
@@ -140,13 +181,9 @@ class FixedWorkCampaign(Config):
         return self
 
 
-class EngineCampaign(Config):
+class AboutTheEngine(Campaign):
     """A campaign about the engine itself: a simulation has no answer to it."""
 
-    kind: Literal["engine"]
-    name: Name
-    title: str
-    section: str
     needs_engine: Literal["vllm"]
     why: str
     """What a simulation lacks, as the end of a sentence."""
@@ -156,20 +193,23 @@ class EngineCampaign(Config):
     """Runs that the paper states; null where it does not."""
 
 
-class ContinuationCampaign(Config):
+class EngineCampaign(AboutTheEngine):
+    """A design without a runner yet: every launch of it is refused with the reason."""
+
+    settings: ClassVar[frozenset[str]] = frozenset({"campaign", "stage", "engine.name", "device"})
+
+    kind: Literal["engine"]
+
+
+class ContinuationCampaign(AboutTheEngine):
     """Whether treated requests continue as their isolated recomputations do, on a real engine."""
 
+    settings: ClassVar[frozenset[str]] = frozenset(
+        {"campaign", "stage", "ledger", "note", "amend", "workers", "seeds"}
+        | {"engine.name", "device", "model", "organization", "scheduler.token_budget"}
+    )
+
     kind: Literal["continuation"]
-    name: Name
-    title: str
-    section: str
-    needs_engine: Literal["vllm"]
-    why: str
-    """What a simulation lacks, as the end of a sentence."""
-    design: dict[Name, tuple[str | float, ...] | None]
-    """Factors and their levels as published; null where the paper does not state them."""
-    num_runs: PositiveInt | None
-    """Runs that the paper states; null where it does not."""
     organizations: Annotated[tuple[Name, ...], Field(min_length=1)]
     dtype_bytes: Annotated[tuple[Literal[2, 4], ...], Field(min_length=1)]
     """Bytes of an element of weights, activations and states: bfloat16 or float32."""
@@ -195,37 +235,44 @@ class ScaleConfig(Config):
 
     name: Name
     budget_factor: PositiveFloat
-    """Times the bytes of every named budget."""
+    """Factor on the bytes of every named budget."""
     workload: dict[Name, Any]
-    """Fields of every workload law that have other values at this scale."""
+    """Fields of every workload law with other values at this scale."""
     organization: dict[Name, dict[Name, Any]]
-    """Fields of an organization that have other values, by its name."""
+    """Fields of an organization with other values at this scale, by its name."""
     campaigns: dict[Name, Annotated[dict[Name, Block], Field(min_length=1)]]
     """Blocks that a campaign has at this scale, by its name."""
 
 
-class CollectionCampaign(Config):
-    """Several campaigns, one after the other, each with its own ledger."""
+class CollectionCampaign(Campaign):
+    """Several campaigns of any kind, one after the other. What of a launch a
+    member does not use is left to the others."""
 
     kind: Literal["collection"]
-    name: Name
-    title: str
-    section: str
     campaigns: Annotated[tuple[Name, ...], Field(min_length=1)]
     compare: Name | None = None
     """Comparison page that ends it (`python -m analysis compare=NAME`)."""
 
 
-class BranchingCampaign(Config):
-    """Forks and beams on the memory core alone: copies, pages and tokens of several ways."""
+class LabCampaign(CountedCampaign):
+    """An experiment on the memory core alone."""
 
-    kind: Literal["branching"]
-    name: Name
-    title: str
-    section: str
+    settings: ClassVar[frozenset[str]] = _OF_MEMORY
+    method: ClassVar[str] = "counted on the memory core, nothing is timed"
+
     organizations: Annotated[tuple[Name, ...], Field(min_length=1)]
     budget: Name
-    """Wide enough for the way that copies everything."""
+    """Wide enough for the way that takes most."""
+
+    @property
+    def options(self) -> dict[str, tuple[Name, ...]]:
+        return {"organization": self.organizations, "budget": (self.budget,)}
+
+
+class BranchingCampaign(LabCampaign):
+    """Forks and beams: copies, pages and tokens of several ways."""
+
+    kind: Literal["branching"]
     prefix_tokens: PositiveInt
     """The prompt up to a checkpoint boundary of every organization."""
     tail_tokens: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
@@ -243,15 +290,10 @@ class BranchingCampaign(Config):
     """Draws which beams go on."""
 
 
-class SpeculationCampaign(Config):
-    """Draft-and-verify with known drafters, over the memory core alone."""
+class SpeculationCampaign(LabCampaign):
+    """Draft-and-verify with known drafters."""
 
     kind: Literal["speculation"]
-    name: Name
-    title: str
-    section: str
-    organizations: Annotated[tuple[Name, ...], Field(min_length=1)]
-    budget: Name
     prompt_tokens: PositiveInt
     acceptances: Annotated[tuple[Fraction, ...], Field(min_length=1)]
     """Probability that a draft is accepted."""
@@ -264,13 +306,13 @@ class SpeculationCampaign(Config):
     seed: Seed
 
 
-class CacheLabCampaign(Config):
+class CacheLabCampaign(CountedCampaign):
     """A cyclic working set against caches of several capacities."""
 
+    settings: ClassVar[frozenset[str]] = frozenset({"campaign", "stage"})
+    method: ClassVar[str] = LabCampaign.method
+
     kind: Literal["cachelab"]
-    name: Name
-    title: str
-    section: str
     capacities: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
     """Entries that fit."""
     strides: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]

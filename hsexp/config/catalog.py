@@ -1,7 +1,17 @@
-"""Reads the options of a Hydra group without Hydra: a campaign's axes name several of them."""
+"""Reads the options of a Hydra group without Hydra: a campaign's axes name several of them.
 
+Options lie in the folders of a search path: `conf`, and those that the command line adds
+(`--config-dir`, `hydra.searchpath`). The first folder that has a name gives it, as in Hydra. The
+command sets the path once (`follow`); it stands in the environment, so that a process that the
+command starts looks into the same folders.
+"""
+
+import json
+import os
+from collections.abc import Callable, Hashable, Iterable
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import yaml
 
@@ -10,23 +20,114 @@ from hsexp.config.base import ConfigError
 CONF = Path(__file__).parents[2] / "conf"
 """Every number of the project lives below this folder."""
 
+_SEARCH_PATH = "HSEXP_SEARCH_PATH"
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def folders() -> tuple[Path, ...]:
+    """The search path."""
+    told = os.environ.get(_SEARCH_PATH)
+    return tuple(map(Path, json.loads(told))) if told else (CONF,)
+
+
+def follow(search_path: Iterable[Path]) -> None:
+    """Set the search path of this process, and of those that it starts from now on."""
+    os.environ[_SEARCH_PATH] = json.dumps([str(folder.absolute()) for folder in search_path])
+
+
+def follow_config_dir(arguments: Iterable[str]) -> list[str]:
+    """Look into a user's folder too, behind `conf`, if `config_dir=DIR` is among the arguments.
+    Returns the others.
+
+    Raises:
+        ConfigError: DIR is not a folder.
+    """
+    others = []
+    for argument in arguments:
+        key, _, folder = argument.partition("=")
+        if key != "config_dir":
+            others.append(argument)
+        elif Path(folder).is_dir() and folder:
+            follow([CONF, Path(folder)])
+        else:
+            raise ConfigError(f"config_dir must be a folder, got {folder!r}")
+    return others
+
+
+def as_override() -> list[str]:
+    """The search path as Hydra reads it: an override, or none where it is `conf` alone."""
+    own = [f"file://{folder}".replace("'", r"\'") for folder in folders() if folder != CONF]
+    quoted = ",".join(f"'{source}'" for source in own)
+    return [f"hydra.searchpath=[{quoted}]"] if own else []
+
+
+def remembered(read: Callable[P, R]) -> Callable[P, R]:
+    """Call a function of options once for its arguments, as long as the search path stays."""
+
+    found: dict[Hashable, R] = {}
+
+    @wraps(read)
+    def recall(*args: P.args, **kwargs: P.kwargs) -> R:
+        key = (folders(), args, tuple(kwargs.items()))
+        if key not in found:
+            found[key] = read(*args, **kwargs)
+        return found[key]
+
+    return recall
+
 
 def options(group: str) -> list[str]:
     """Names that the group offers."""
+    return sorted({path.stem for folder in folders() for path in (folder / group).glob("*.yaml")})
+
+
+def standing_options(group: str) -> list[str]:
+    """Those of `conf`, which a process that was not told of the search path knows too."""
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-def read_option(group: str, name: str) -> dict[str, Any]:
-    """One option as plain data, over the options of its group that its defaults list names.
+def path_of(group: str, name: str) -> Path:
+    """File of an option.
 
     Raises:
         ConfigError: there is no such option; the message lists those there are.
     """
     if name not in options(group):
         raise ConfigError(f"{group} {name!r} does not exist; there is {', '.join(options(group))}")
-    data: dict[str, Any] = yaml.safe_load(
-        (CONF / group / f"{name}.yaml").read_text(encoding="utf-8")
-    )
+    paths = (folder / group / f"{name}.yaml" for folder in folders())
+    return next(path for path in paths if path.is_file())
+
+
+def shown(group: str, name: str) -> str:
+    """Name of an option's file, for messages: `conf/budget/b63.yaml`, or where a user has it."""
+    path = path_of(group, name)
+    return str(path.relative_to(CONF.parent) if path.is_relative_to(CONF) else path)
+
+
+def read_file(group: str, name: str) -> dict[str, Any]:
+    """One option as its file has it.
+
+    Raises:
+        ConfigError: there is no such option, or its file holds no YAML mapping.
+    """
+    try:
+        data = yaml.safe_load(path_of(group, name).read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{shown(group, name)}: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{shown(group, name)} must be a mapping, got {data!r}")
+    return data
+
+
+def read_option(group: str, name: str) -> dict[str, Any]:
+    """One option as plain data, over the options of its group that its defaults list names.
+
+    Raises:
+        ConfigError: there is no such option, or its file holds no YAML mapping.
+    """
+    data = read_file(group, name)
     merged: dict[str, Any] = {}
     for parent in data.pop("defaults", []):
         # A mapping chooses an option of another group.

@@ -1,4 +1,4 @@
-"""A device: what a step costs there, and how a real engine runs on it."""
+"""A device: the cost of a step on it, and the settings of a real engine for it."""
 
 from typing import Annotated, Literal
 
@@ -18,31 +18,31 @@ class StepTimeModel(Config):
 
 
 class HardwareConfig(Config):
-    """What a real engine is told of the device it runs on."""
+    """Settings of a real engine for the device that it runs on."""
 
     platform: Literal["cuda", "cpu"]
     threads: PositiveInt | None
     """Threads of the engine's kernels; null leaves them to the engine."""
     eager: bool
-    """Run every step as it comes; false lets the engine compile and replay graphs."""
+    """Run steps without compiling them; false lets the engine compile and replay graphs."""
 
 
 class DeviceConfig(Config):
-    """A device: what a step costs there, and where that is known from."""
+    """A device: the cost of a step on it, and the source of that cost."""
 
     name: Name
     description: str
     step_time: StepTimeModel | None
-    """Null where no run has been fitted yet: such a device cannot be simulated."""
+    """Null until it is fitted to measured runs; such a device cannot be simulated."""
     source: str
     """Where the coefficients come from."""
     hardware: HardwareConfig | None = Field(default=None, exclude=True)
-    """Null for a device that is only simulated. A simulation does not read it, so its cells do not
-    name it."""
+    """Null for a device that is only simulated. Simulations do not read this field, so their cells
+    leave it out."""
 
     @property
     def known_step_time(self) -> StepTimeModel:
-        """What a simulation needs.
+        """The step-time model, which a simulation needs.
 
         Raises:
             ConfigError: the device was never fitted.

@@ -20,26 +20,26 @@ class SimEngine(_Engine):
 
 
 class LimitsConfig(Config):
-    """When a real run is given up. They change no number of a run that ends in time."""
+    """Time limits of a real run. They do not change the numbers of a run that ends in time."""
 
     boot_s: PositiveFloat
-    """From the start of the server to its readiness."""
+    """Longest time from the start of the server until it is ready."""
     stall_s: PositiveFloat
     """Longest time without a token while a request is outstanding."""
     shutdown_s: PositiveFloat
-    """From the request to end until the process group is killed."""
+    """Time that the server has to end before its process group is killed."""
     port_tries: PositiveInt
-    """Free ports that are tried, one after the other, where another program was faster."""
+    """Free ports to try, one after the other, when another program takes a port first."""
 
 
 class VllmEngine(_Engine):
-    """Real vLLM with the plugin; `auto` takes it where a GPU and vllm are present."""
+    """Real vLLM with the plugin; `auto` uses it if a GPU and vllm are present."""
 
     name: Literal["vllm", "auto"]
     transport: Literal["http", "inproc"]
     """http: a server process and streamed completions; inproc: an engine process fed directly."""
     num_warmup_requests: Annotated[int, Field(ge=0)]
-    """Sent one after the other before the run; the prefix cache is emptied behind them."""
+    """Sent one after the other before the run; the prefix cache is emptied after them."""
     max_retries: Annotated[int, Field(ge=0)]
     """Connections that one request may lose before the run fails."""
     limits: LimitsConfig

@@ -1,4 +1,4 @@
-"""One command, typed: what Hydra composed becomes a `Launch`, and DictConfig ends here."""
+"""One command, typed: Hydra's composed configuration becomes a `Launch`; DictConfig ends here."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,8 +12,6 @@ from hsexp.config.axes import AXES, SEEDS, axis_fields
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.campaigns import (
     CampaignConfig,
-    CapacityCampaign,
-    FixedWorkCampaign,
     ScaleConfig,
     ServingCampaign,
 )
@@ -25,7 +23,7 @@ from hsexp.sim.config import SchedulerConfig
 
 
 def _typed_as_text(value: object) -> object:
-    """Hydra reads 1e-3 and true as what they are; a text is never guessed back from them."""
+    """Refuse 1e-3 and true, which Hydra reads as values: the text that was typed is lost."""
     if not isinstance(value, str | Path):
         raise ValueError("must be text; a second pair of quotes keeps it one: name=\"'1e-3'\"")
     return value
@@ -49,7 +47,7 @@ _PinsOfAdmission: Any = axis_fields(
 
 
 class AdmissionPins(_PinsOfAdmission, Config):  # type: ignore[misc]  # made from the list of axes
-    """Axes of the admission that the command line can pin."""
+    """Admission axes that the command line can pin."""
 
 
 _Pins: Any = axis_fields(
@@ -65,15 +63,16 @@ class Launch(_Pins, Config):  # type: ignore[misc]  # made from the list of axes
 
     campaign: CampaignConfig | None
     stage: Literal["plan", "run", "all"]
-    """plan prints the cells; run stops after the ledger; all goes on to tables and figures."""
+    """plan prints what would be done; run stops after the ledger, or after printing what was
+    counted; all goes on to the files of tables and figures."""
     ledger: Annotated[Path, BeforeValidator(_not_empty), BeforeValidator(_typed_as_text)] | None
-    """Folder of the ledger; null is ledgers/<campaign>/<engine>."""
+    """Folder of the ledger; null uses ledgers/<campaign>/<engine>."""
     note: Text | None
     """Free text that the ledger keeps with this launch."""
     amend: Annotated[Text, Field(min_length=1)] | None
-    """Why the campaign's preregistered fields may differ from those that the ledger holds."""
+    """Why the campaign's preregistered fields may differ from those in the ledger."""
     workers: PositiveInt | None
-    """Processes; null takes every core, and one beside other jobs of a sweep."""
+    """Processes; null uses every core, or one process if jobs of a sweep share the machine."""
     record_steps: bool
     """Keep the step table of every run (for calibration)."""
     model: ModelConfig
@@ -81,29 +80,27 @@ class Launch(_Pins, Config):  # type: ignore[misc]  # made from the list of axes
     scheduler: SchedulerConfig
     engine: EngineConfig
     scale: ScaleConfig | None
-    """Another size of the campaign; null is the paper's."""
+    """Another size of the campaign; null uses the paper's."""
     workload: dict[str, Any]
-    """Checked when the axes have filled it."""
+    """Plain data: the planner fills in the axes and checks it."""
     arrivals: dict[str, Any]
-    """Checked when the axes have filled it."""
+    """Plain data: the planner fills in the axes and checks it."""
     admission: AdmissionPins
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] | None
     analysis: dict[str, Any] | None
     """Read by `analysis` itself; composed here so that `--cfg job` shows it."""
 
     @property
+    def keeps_steps(self) -> bool:
+        """Whether every run must have a step table: the launch or its campaign asks for them."""
+        campaign = self.campaign
+        return self.record_steps or (
+            isinstance(campaign, ServingCampaign) and campaign.record_steps
+        )
+
+    @property
     def serving(self) -> ServingCampaign:
         assert isinstance(self.campaign, ServingCampaign)
-        return self.campaign
-
-    @property
-    def capacity(self) -> CapacityCampaign:
-        assert isinstance(self.campaign, CapacityCampaign)
-        return self.campaign
-
-    @property
-    def fixed_work(self) -> FixedWorkCampaign:
-        assert isinstance(self.campaign, FixedWorkCampaign)
         return self.campaign
 
 

@@ -1,4 +1,4 @@
-"""Overrides that Hydra composes and that cannot mean what they say."""
+"""Refuse overrides that Hydra composes into something other than what was typed."""
 
 from collections.abc import Iterable
 
@@ -7,18 +7,18 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob
 
 from hsexp.config.base import ConfigError
-from hsexp.config.catalog import CONF
+from hsexp.config.catalog import options
 
 
 def refuse_several_options(overrides: Iterable[str]) -> None:
-    """A group has one option: of a list Hydra would merge all into one, under the last name.
+    """Refuse a list of options for a group: Hydra would merge them into one, under the last name.
 
     Raises:
         ConfigError: names the group and the list.
     """
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         group, value = override.key_or_group, override.value()
-        if isinstance(value, list) and (CONF / group).is_dir():
+        if isinstance(value, list) and options(group):
             names = [str(name) for name in value]
             raise ConfigError(
                 f"{group} takes one option, got [{','.join(names)}]; "
@@ -26,8 +26,16 @@ def refuse_several_options(overrides: Iterable[str]) -> None:
             )
 
 
+def given_settings(overrides: Iterable[str]) -> dict[str, str]:
+    """What the command line sets: a dotted name or a group, and its value as it was typed."""
+    return {
+        override.key_or_group.replace("/", "."): str(override.input_line).partition("=")[2]
+        for override in OverridesParser.create().parse_overrides(list(overrides))
+    }
+
+
 def refuse_empty_sweeps(overrides: Iterable[str], config_loader: ConfigLoader) -> None:
-    """A glob that matches nothing or an empty range leaves a sweep without jobs.
+    """Refuse a glob that matches nothing and an empty range: the sweep would have no jobs.
 
     Raises:
         ConfigError: names the override.

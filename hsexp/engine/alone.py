@@ -4,9 +4,9 @@
     exact   step   [ A A A A ] [ B ] [ C C ]        one forward pass each; logits row by row
 
 Kernels may sum in an order that depends on how many rows they are given, on where a row lies among
-them, and on the longest context beside it. A pass that holds nothing but one request's chunk has
-none of these to depend on, whatever the kernel. Canonical chunks (`hsexp.memory.chunking`) make the
-chunk itself the same in every run, and so everything that is computed from it.
+them, and on the longest context beside it. A pass that holds only one request's chunk
+depends on none of these, whatever the kernel. Canonical chunks (`hsexp.memory.chunking`) make the
+chunk itself the same in every run, and so everything computed from it.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from hsexp.config.base import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class AloneMetadata:
-    """In place of a batch's attention metadata: one a request, in the order of the batch."""
+    """Replaces a batch's attention metadata: one for each request, in the order of the batch."""
 
     starts: tuple[int, ...]
     """First row of each request, and the end of the last one."""
@@ -32,7 +32,7 @@ class AloneMetadata:
 
 
 def run_alone(runner: Any) -> None:
-    """Make a model runner take requests one by one, once its caches are there.
+    """Make a model runner take requests one by one; called once its caches exist.
 
     Raises:
         ConfigError: the runner replays CUDA graphs, whose batches are padded and fixed.
@@ -66,7 +66,7 @@ def _build_alone(stock: Callable[..., Any]) -> Callable[..., AloneMetadata]:
 
 
 def one_request(common: CommonAttentionMetadata, index: int) -> CommonAttentionMetadata:
-    """The metadata of a batch that holds nothing but its request `index`."""
+    """The metadata of a batch that holds only the request at `index`."""
     start, end = common.query_start_loc_cpu[index : index + 2].tolist()
     query = torch.tensor([0, end - start], dtype=common.query_start_loc_cpu.dtype)
 

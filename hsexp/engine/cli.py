@@ -1,7 +1,7 @@
 """vLLM's `serve` command, called with a list of arguments.
 
-It is called here and not as a program, since the program does not start where vLLM is installed
-under the name of its CPU build.
+vLLM's own program does not start where vLLM is installed under the name of its CPU build, so this
+calls the command directly.
 """
 
 import argparse
@@ -26,8 +26,8 @@ def serve(arguments: list[str]) -> None:
     command.cmd(parsed)
 
 
-def settled(arguments: list[str]) -> EngineSettings:
-    """What these arguments come to, without loading weights or starting anything.
+def settings_for(arguments: list[str]) -> EngineSettings:
+    """The settings that these arguments resolve to; loads no weights and starts nothing.
 
     Raises:
         ConfigError: the organization cannot be served.

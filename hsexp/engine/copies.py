@@ -17,7 +17,7 @@ from hsexp.memory.checkpoint import NO_LINE
 
 
 def carry_forks(runner: Any) -> None:
-    """Make a model runner do the fork work of its steps, once its caches are there."""
+    """Make a model runner do the fork work of its steps; called once its caches exist."""
     places, stock = Places.of(runner), runner._update_states
 
     def update_states(scheduler_output: Any) -> Any:
@@ -33,8 +33,8 @@ def carry_forks(runner: Any) -> None:
 
 
 def change_tables(runner: Any, changes: Iterable[TableChange]) -> None:
-    """Let running requests' tables name their new pages, in what vLLM keeps of a request and in the
-    row of the persistent batch, where it has one."""
+    """Enter new pages in running requests' tables: in vLLM's record of the request, and in its row
+    of the persistent batch, if it has one."""
     batch = runner.input_batch
     for change in changes:
         runner.requests[change.request_id].block_ids[change.group][change.position] = change.page
@@ -53,7 +53,7 @@ class Places:
     """The raw memory of all layers."""
 
     pages: dict[str, list[torch.Tensor]]
-    """By kind of copy: [num_pages, page_bytes] int8, one a buffer that layers may share."""
+    """By kind of copy: [num_pages, page_bytes] int8 for each buffer. Layers may share a buffer."""
     lines: list[torch.Tensor]
     """Convolution lines by layer, where they lie outside a state's pages."""
 
@@ -106,7 +106,7 @@ def _copy(places: Sequence[torch.Tensor], pairs: Sequence[tuple[int, int]]) -> N
 
 
 def _independent(copies: Sequence[Copy]) -> Iterator[list[Copy]]:
-    """The copies in order, in batches of which none reads what another one writes."""
+    """The copies in order, split into batches whose copies do not depend on each other."""
     batch: list[Copy] = []
     written: set[tuple[str, int]] = set()
     for copy in copies:

@@ -3,8 +3,8 @@
     vllm serve MODEL --scheduler-cls hsexp.engine.scheduler.HybridScheduler
                      --additional-config '{"hsexp": {"organization": "s2"}}'
 
-What follows from them is set here, in the process that makes vLLM's configuration. A value that a
-user has set and that says something else is refused by its name, never overwritten.
+All other settings follow from them and are set here, in the process that makes vLLM's
+configuration. A user's value that contradicts them is refused by name, never overwritten.
 """
 
 from collections.abc import Callable
@@ -18,26 +18,14 @@ from vllm.utils.import_utils import resolve_obj_by_qualname
 from hsexp.config.base import ConfigError
 from hsexp.engine.geometry import model_of
 from hsexp.engine.paged import require_members
-from hsexp.engine.refusals import refuse_features, refuse_short_steps
+from hsexp.engine.refusals import refuse_contradictions, refuse_features, refuse_short_steps
 from hsexp.engine.settings import KEY, SCHEDULER, ServingSettings
 
 logger = init_logger(f"vllm.{__name__}")
 
-_LEFT_ALONE: dict[str, tuple[tuple[Any, ...], str]] = {
-    "watermark": ((0.0,), "admission.headroom says what stays free"),
-    "scheduler_reserve_full_isl": ((True,), "admission always counts the full prompt"),
-    "num_gpu_blocks_override": ((None,), "the budget says how many pages there are"),
-    "prefix_match_unit": ((None,), "the organization says where a prefix can end"),
-    "disable_hybrid_kv_cache_manager": (
-        (None, False),
-        "attention and recurrent state have tables of their own",
-    ),
-}
-"""Values that our memory agrees with, and why no others."""
 
-
-def settle(args: EngineArgs, create: Callable[[], VllmConfig]) -> VllmConfig:
-    """Make the configuration of engine arguments; of such without our flags, as vLLM does.
+def apply_flags(args: EngineArgs, create: Callable[[], VllmConfig]) -> VllmConfig:
+    """Make the configuration of engine arguments; without our flags it is vLLM's own.
 
     Args:
         create: vLLM's own `create_engine_config` of these arguments.
@@ -78,10 +66,7 @@ def settle(args: EngineArgs, create: Callable[[], VllmConfig]) -> VllmConfig:
 
 def _derive(args: EngineArgs, wanted: ServingSettings, *, asynchronous: bool) -> None:
     """Set what vLLM must know before it makes its configuration."""
-    for name, (agreeing, reason) in _LEFT_ALONE.items():
-        given = getattr(args, name)
-        if given not in agreeing:
-            raise ConfigError(f"{name} {given} contradicts {KEY}: {reason}; leave it out")
+    refuse_contradictions(args)
     organization = wanted.resolve_organization()
     derived: dict[str, Any] = {
         "block_size": organization.block_size,
@@ -110,7 +95,7 @@ def _contradiction(name: str, given: Any, value: Any) -> str:
 
 
 def _require_kept(config: VllmConfig, *, asynchronous: bool) -> None:
-    """vLLM switches some of these off for some models and platforms."""
+    """Refuse what vLLM has switched off, as it does for some models and platforms."""
     kept = {
         "enable_prefix_caching": (config.cache_config.enable_prefix_caching, True),
         "mamba_cache_mode": (config.cache_config.mamba_cache_mode, "align"),
@@ -126,7 +111,7 @@ def _require_kept(config: VllmConfig, *, asynchronous: bool) -> None:
 
 
 def _is_asynchronous(scheduler_cls: Any) -> bool | None:
-    """Whether one of our schedulers is the asynchronous one; None for any other scheduler."""
+    """Whether the scheduler is our asynchronous one; None if it is not ours."""
     from hsexp.engine.scheduler import AsyncHybridScheduler, HybridScheduler
 
     if scheduler_cls is None:

@@ -1,19 +1,19 @@
-"""Requests that go on from the same tokens: one computes them, the others fork its state.
+"""Requests that continue the same tokens: one computes them, the others fork its state.
 
     three samples of 500 tokens    step 1          step 2               step 3
     first                          [0 ... 499)     copies, [499]        decodes
     second, third                  wait            fork, copy, [499]    decode
 
-A request's PREFIX is all its tokens but the last. Whoever starts from the state there computes one
-token, and has logits of its own. While others wait for the same prefix, the request that computes
-it ends a chunk there and leaves a leaf for them (`hsexp.memory.branching`). A request that is to
-generate a single token leaves one where it ends: the next step of a beam search goes on from there,
-or the next pass of drafts (`hsexp.engine.speculation`). Without a leaf at the end of its prefix a
-request starts from the deepest one within it, or from a boundary that is deeper.
+A request's PREFIX is all its tokens but the last. A request that starts from the state there
+computes one token, and has logits of its own. While others wait for the same prefix, the request
+that computes it ends a chunk there and leaves a leaf for them (`hsexp.memory.branching`). A request
+for a single token leaves one where it ends: the next step of a beam search resumes from there, or
+the next pass of drafts (`hsexp.engine.speculation`). Without a leaf at the end of its prefix a
+request starts from the deepest one within it, or from a deeper boundary.
 
-Prefixes are compared by content, whoever asks. A request waits beside the queue, not in it, and
-only while another one is on its way to its prefix: if that one is preempted or cancelled, or if the
-leaf has been evicted since, the request is looked up like any other and leads in its turn.
+Prefixes are compared by content. A request waits beside the queue, not in it, and only while
+another one is computing its prefix. If that one is preempted or cancelled, or if the leaf has been
+evicted since, the request is looked up like any other and computes the prefix itself.
 """
 
 from collections.abc import Hashable, Sequence
@@ -26,14 +26,14 @@ from hsexp.memory import Copy, HybridMemory, SequenceMemory, exact_prefix
 from hsexp.memory.sequence import Hit
 
 _SAMPLES = "hsexp_samples"
-"""Extra argument of a request that is one of several samples: how many they are."""
+"""Extra argument of a request that is one of several samples: their number."""
 MAX_HIT = "hsexp_max_hit"
-"""Extra argument of a request: of no more tokens may it read what others have computed."""
+"""Extra argument of a request: most tokens that it may take from the cache."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableChange:
-    """A running request's table names another page or state where it named one before."""
+    """Replaces a page or state in a running request's table."""
 
     request_id: str
     group: int
@@ -74,16 +74,16 @@ class _Leader:
 
 
 class Forks:
-    """Who waits for which prefix, and who is on the way to its end."""
+    """Requests that wait for a prefix, and those that are computing it."""
 
     def __init__(self, memory: HybridMemory) -> None:
         self.memory = memory
         self._prefixes: dict[str, _Prefix] = {}
-        """Of requests that wait or have not passed it yet."""
+        """By request, until it has passed its prefix."""
         self._waiting: dict[Hashable, set[str]] = {}
-        """Requests of the queue by prefix."""
+        """Queued requests by prefix."""
         self._leaders: dict[Hashable, _Leader] = {}
-        """By prefix; the last one, should there be several."""
+        """By prefix; the latest one if there are several."""
 
     # -- a request's way -----------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class Forks:
         )
 
     def stop(self, request: Request, computed: int) -> int | None:
-        """Where its next chunk must end, because others wait for that."""
+        """Token at which its next chunk must end because others wait for it; None is anywhere."""
         prefix = self._prefixes.get(request.request_id)
         if prefix is None or computed >= prefix.num_tokens:
             return None
@@ -161,7 +161,7 @@ class Forks:
     # -- leaves --------------------------------------------------------------------------------
 
     def keep(self) -> None:
-        """Before a step: leave leaves where leaders stand that others wait for."""
+        """Before a step: keep a leaf at the end of every prefix that others wait for."""
         for key, leader in self._leaders.items():
             prefix = leader.prefix
             if leader.end == prefix.num_tokens and (prefix.announced or key in self._waiting):
@@ -170,8 +170,8 @@ class Forks:
     def leaf_at_end(
         self, request: Request, sequence: SequenceMemory, computed: int
     ) -> Hashable | None:
-        """Names the tokens of a request that is over, if the next step of a beam search may go on
-        from them: the request was to generate a single token, and it did."""
+        """Key of the leaf that a finished request leaves: the next step of a beam search may resume
+        from a request for a single token. None for any other request."""
         over = (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH_CAPPED)
         if request.max_tokens > 1 or request.status not in over or not _is_plain(request):
             return None
@@ -189,16 +189,17 @@ class Forks:
 
 
 def announce_samples(params: Any) -> None:
-    """Let each of several samples say that it is one: vLLM sends them one by one, and the engine
-    may start with the first before it knows of a second."""
+    """Mark a request as one of several samples: vLLM sends them one by one, and the engine may
+    start the first before the second arrives."""
     if getattr(params, "n", 1) > 1:
         params.extra_args = (params.extra_args or {}) | {_SAMPLES: params.n}
 
 
 def check_max_hit(params: Any) -> None:
-    """
+    """Check a request's `MAX_HIT`.
+
     Raises:
-        ValueError: the extra argument is no number of tokens.
+        ValueError: it is not a number of tokens.
     """
     limit = (getattr(params, "extra_args", None) or {}).get(MAX_HIT, 0)
     if type(limit) is not int or limit < 0:
@@ -206,8 +207,8 @@ def check_max_hit(params: Any) -> None:
 
 
 def max_hit(request: Request) -> int:
-    """Tokens of which the request may read what others have computed: it always computes its last,
-    and all those whose logits it is asked for."""
+    """Most tokens that the request may take from the cache: it always computes its last one, and
+    those whose logits are asked for."""
     params, last = request.sampling_params, int(request.num_tokens) - 1
     limit = None if params is None else (params.extra_args or {}).get(MAX_HIT)
     return last if limit is None else min(limit, last)
@@ -220,7 +221,7 @@ def _salt(request: Request) -> Hashable:
 
 
 def _is_plain(request: Request) -> bool:
-    """Whether its content is its tokens, and it may read what others have computed."""
+    """Whether its tokens are its whole content, and it may read the cache."""
     return not (
         request.skip_reading_prefix_cache
         or request.mm_features

@@ -1,9 +1,9 @@
-"""The shape of a served model, read from the configuration that vLLM itself goes by.
+"""The shape of a served model, read from the configuration that vLLM itself uses.
 
-State sizes come from vLLM's own generic sources (the model class says what its Mamba states are,
-the model configuration what its attention is), so that any Mamba2 hybrid of vLLM has a geometry.
-They are those of one tensor-parallel rank: heads are divided before they come here. What is read
-here before the weights are loaded is compared with the loaded layers when pools are made.
+State sizes come from vLLM's own generic sources (the model class for Mamba states, the model
+configuration for attention), so that any Mamba2 hybrid of vLLM has a geometry. They are those of
+one tensor-parallel rank: heads are divided before they come here. The sizes are read before the
+weights are loaded, and compared with the loaded layers when pools are made.
 """
 
 import re
@@ -35,16 +35,16 @@ _KINDS = {
 
 
 def model_of(vllm_config: VllmConfig) -> ModelConfig:
-    """The shape of the model that vLLM was told to serve, as one rank holds it.
+    """The shape of the model that vLLM is to serve, as one rank holds it.
 
     Raises:
-        ConfigError: the model is no Mamba2 hybrid with full attention, or its states have no
-            size that the organizations know.
+        ConfigError: the model is not a Mamba2 hybrid with full attention, or its states have
+            sizes that no organization supports.
     """
     served, cache = vllm_config.model_config, vllm_config.cache_config
     name = re.sub(r"[^A-Za-z0-9_.+-]", "_", Path(str(served.served_model_name)).name)
     if not served.is_hybrid:
-        raise ConfigError(f"model {name} is no hybrid of attention and Mamba2 layers")
+        raise ConfigError(f"model {name} is not a hybrid of attention and Mamba2 layers")
     if served.use_mla:
         raise ConfigError(f"model {name}: MLA attention has no keys and values that pages can hold")
     window = served.get_sliding_window()
@@ -78,7 +78,7 @@ def model_of(vllm_config: VllmConfig) -> ModelConfig:
             "ssm_groups": states.groups,
             "conv_width": states.conv_width,
             "dtype_bytes": kv_dtype.itemsize,
-            "ssm_dtype_bytes": states.ssm_bytes_beside(kv_dtype),
+            "ssm_dtype_bytes": states.ssm_bytes_unless(kv_dtype),
             "max_model_tokens": served.max_model_len,
             "d0_attention_fraction": None,
         },
@@ -140,15 +140,14 @@ class _Mamba2States:
         self.heads, self.head_dim, self.d_state = ssm
         channels, taps = conv if is_conv_state_dim_first() else reversed(conv)
         self.conv_width = taps + 1
-        beside, rest = divmod(channels - self.heads * self.head_dim, 2 * self.d_state)
-        if beside < 1 or rest or self.heads % beside:
+        self.groups, rest = divmod(channels - self.heads * self.head_dim, 2 * self.d_state)
+        if self.groups < 1 or rest or self.heads % self.groups:
             raise ConfigError(
                 f"model {name}: {channels} convolution channels beside {self.heads} heads of "
                 f"{self.head_dim} and d_state {self.d_state} are not Mamba2's"
             )
-        self.groups = beside
 
-    def ssm_bytes_beside(self, dtype: torch.dtype) -> int | None:
-        """Bytes of a recurrent element, or None where they are those of `dtype`."""
+    def ssm_bytes_unless(self, dtype: torch.dtype) -> int | None:
+        """Bytes of a recurrent element; None if `dtype` has as many."""
         size = self.ssm_dtype.itemsize
         return None if size == dtype.itemsize else size

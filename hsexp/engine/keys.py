@@ -1,7 +1,7 @@
 """Prefix keys from vLLM's block hashes, which chain over the whole prefix and its cache salt."""
 
 from collections.abc import Hashable, Sequence
-from typing import Any, overload
+from typing import Any
 
 from hsexp.memory.sequence import PrefixKeys
 
@@ -21,13 +21,7 @@ class EveryNth(Sequence[Hashable]):
     def __len__(self) -> int:
         return len(self._hashes) // self._n
 
-    @overload
-    def __getitem__(self, index: int) -> Hashable: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Hashable]: ...
-
-    def __getitem__(self, index: int | slice) -> Hashable | Sequence[Hashable]:
+    def __getitem__(self, index: Any) -> Any:
         n = self._n
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))

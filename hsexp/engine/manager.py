@@ -1,4 +1,4 @@
-"""Stands where vLLM's KVCacheManager stands: the scheduler asks, the memory core answers.
+"""Takes the place of vLLM's KVCacheManager: the scheduler asks, the memory core answers.
 
 Two KV-cache groups as in stock vLLM: attention blocks by page id, and recurrent states by COMPOSITE
 id in a position-indexed table whose skipped positions are the null id 0. A composite's id is its
@@ -44,12 +44,12 @@ class PageIds(KVCacheBlocks):
 
 
 NOTHING_NEW = PageIds(((), ()))
-"""What most decode steps get: shared, so that they cost no objects."""
+"""The answer to most decode steps; shared, so that they create no objects."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewComposite:
-    """Where a state that is first used in this step lies."""
+    """The place of a state that is first used in this step."""
 
     composite_id: int
     pages: tuple[int, ...]
@@ -59,7 +59,7 @@ class NewComposite:
 
 @dataclass(kw_only=True, slots=True)
 class _Running:
-    """A request that holds memory, and how much of its tables the worker knows."""
+    """A request that holds memory, and its table of states as the worker has it."""
 
     sequence: SequenceMemory
     state_table: list[int]
@@ -75,7 +75,7 @@ class _LookedUp:
     losses: int
     """Entries that the memory had lost by then."""
     refused: bool = False
-    """Nothing changed that could turn its last refusal."""
+    """Nothing has changed that could reverse its last refusal."""
 
 
 class HybridCacheManager:
@@ -122,10 +122,13 @@ class HybridCacheManager:
     def new_step_starts(self) -> None:
         self.memory.cache.step += 1
 
+    def prefix_cache_lookup_enabled(self, request: Request) -> bool:
+        return self.enable_caching and not request.skip_reading_prefix_cache
+
     def get_computed_blocks(self, request: Request) -> tuple[PageIds, int, int]:
         """The joint hit of a waiting request: (pages, tokens, no junction to pin)."""
         memory, refused = self.memory, False
-        if not self.enable_caching or request.skip_reading_prefix_cache:
+        if not self.prefix_cache_lookup_enabled(request):
             hit = MISS
         else:
             sequence = self._sequence(request)
@@ -157,7 +160,7 @@ class HybridCacheManager:
         reserved_blocks: int = 0,
         has_scheduled_reqs: bool = True,
     ) -> PageIds | None:
-        """Room for a step of a running request, or admission of a waiting one; None is no."""
+        """Room for a step of a running request, or admission of a waiting one; None refuses."""
         running = self._running.get(request.request_id)
         if running is None:
             return self._admit(request, num_new_tokens, nothing_runs=not has_scheduled_reqs)
@@ -184,7 +187,7 @@ class HybridCacheManager:
             self._leave_forks(request)
             return
         # A step in flight is computed before anything that is scheduled from now on; only this very
-        # step is not. Of an asynchronous one the last token, and so its block's key, is not known.
+        # step is not. The last token of an asynchronous one, and so its block's key, is not known.
         computed = min(request.num_computed_tokens, request.num_tokens)
         self._leave_forks(request)
         if request.is_finished():
@@ -201,7 +204,7 @@ class HybridCacheManager:
         """Publication happens in `extend`; the asynchronous scheduler calls this as well."""
 
     def record_prefix_cache_stats(self, request: Request, num_hits: int) -> None:
-        if self.prefix_cache_stats is not None and not request.skip_reading_prefix_cache:
+        if self.prefix_cache_stats is not None and self.prefix_cache_lookup_enabled(request):
             self.prefix_cache_stats.record(
                 num_tokens=request.num_tokens,
                 num_hits=num_hits,
@@ -285,7 +288,7 @@ class HybridCacheManager:
             self.forks.leave(request.request_id)
 
     def _find(self, request: Request, sequence: SequenceMemory) -> Hit:
-        """The deeper one of a leaf and a boundary; of two equally deep ones there is no leaf."""
+        """The deeper one of a leaf and a boundary; a state is never kept as both."""
         leaf, limit = None, max_hit(request)
         if self.forks is not None:
             leaf = self.forks.find(request, sequence)
@@ -368,7 +371,7 @@ class HybridCacheManager:
         return self._ids(new_pages, table[num_positions:])
 
     def _change(self, sequence: SequenceMemory, kind: int, position: int, page: int) -> None:
-        """The worker knows the table already: 0 the one of attention, 1 that of states."""
+        """Change a table that the worker already has: 0 is attention's, 1 is that of states."""
         group = kind if self._attention_first else 1 - kind
         self._table_changes.append(
             TableChange(

@@ -1,6 +1,6 @@
-"""What /metrics says of an organization: pages, slabs, losses, refusals, stranded bytes.
+"""What /metrics shows of an organization: pages, slabs, losses, refusals, stranded bytes.
 
-The engine core observes (`hsexp.engine.monitor`); this publishes, beside vLLM's own metrics.
+The engine core takes the statistics (`hsexp.engine.monitor`); this publishes them beside vLLM's.
 """
 
 from typing import Any
@@ -53,7 +53,7 @@ class MemoryLogger(AggregateStatLoggerBase):
                 self._counters[name].labels(self._model, str(index))
 
     def log_engine_initialized(self) -> None:
-        """The report as an information gauge: 1, and every knob a label; and the empty pools."""
+        """Publish the report as a gauge of 1 whose labels are all knobs; and the empty pools."""
         reports = kept_reports(self._config)
         if not reports:
             return
@@ -101,7 +101,7 @@ def _gauge(name: str, text: str, *labels: str) -> Gauge:
 
 
 def _unregister() -> None:
-    """A second engine in one process registers the same names again."""
+    """Make room for a second engine in one process, which registers the same names again."""
     for collector in list(REGISTRY._collector_to_names):
         if getattr(collector, "_name", "").startswith(PREFIX):
             REGISTRY.unregister(collector)

@@ -1,11 +1,11 @@
-"""Small checkpoints of a given shape, with seeded weights, for real runs on a CPU.
+"""Small models of a given shape, with seeded weights, for real runs on a CPU.
 
 A shape with one recurrent layer for each attention layer is a Falcon-H1, one with several a
 Granite-4-H.
 
-The states have exactly the sizes of the shape; everything that no state depends on is as small as
-it can be: 128 hidden channels, a vocabulary of 512. Weights are scaled so that logits differ from
-token to token: a model that always says the same would hide a wrong state.
+The states have exactly the sizes of the shape; whatever they do not depend on is as small as it can
+be: 128 hidden channels, a vocabulary of 512. Weights are scaled so that logits differ from
+token to token: a model that always answers the same would hide a wrong state.
 """
 
 import shutil
@@ -13,10 +13,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hsexp.cache import cache_folder
 from hsexp.config.base import ConfigError
 from hsexp.memory.geometry import ModelConfig
 from hsexp.plan.cells import content_key
+from hsexp.user_cache import cache_folder
 
 VOCABULARY = 512
 SPECIAL_TOKENS = 3
@@ -24,14 +24,14 @@ SPECIAL_TOKENS = 3
 
 _HIDDEN = 128
 _GAIN = 1.2
-"""Times the standard deviation 1 / sqrt(inputs): with 1 the logits hardly differ."""
+"""Multiplies the standard deviation 1 / sqrt(inputs); with 1 the logits hardly differ."""
 
 _FORMAT = 1
-"""Raised when the same shape and seed give other weights."""
+"""Raise it when the same shape and seed give other weights."""
 
 
-def seeded_checkpoint(shape: ModelConfig, *, seed: int = 1) -> Path:
-    """The folder of the checkpoint, made at the first call and kept in the user's cache.
+def seeded_weights(shape: ModelConfig, *, seed: int = 1) -> Path:
+    """The folder of the weights, made at the first call and kept in the user's cache.
 
     Raises:
         ConfigError: neither family has such a shape.
@@ -45,7 +45,7 @@ def seeded_checkpoint(shape: ModelConfig, *, seed: int = 1) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         half = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
         try:
-            write_checkpoint(half, shape, seed=seed)
+            write_weights(half, shape, seed=seed)
             half.rename(folder)
         except OSError:
             if not folder.exists():  # else another process was faster
@@ -55,13 +55,13 @@ def seeded_checkpoint(shape: ModelConfig, *, seed: int = 1) -> Path:
     return folder
 
 
-def write_checkpoint(
+def write_weights(
     folder: Path, shape: ModelConfig, *, dtype: str | None = None, seed: int = 1
 ) -> None:
     """Write config.json and model.safetensors of this shape.
 
     Args:
-        dtype: of the weights; None takes the shape's, bfloat16 or float32.
+        dtype: of the weights; None uses the shape's, bfloat16 or float32.
 
     Raises:
         ConfigError: neither family has such a shape.
@@ -101,7 +101,7 @@ def _granite_4_h(shape: ModelConfig) -> Any:
     """Mamba2 layers with an attention layer in the middle of each group; dense.
 
     Raises:
-        ConfigError: its inner width is no multiple of its hidden one, which attention's heads make.
+        ConfigError: its inner width is not a multiple of its hidden one, num_kv_heads * head_dim.
     """
     from transformers import GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM
 
@@ -129,7 +129,7 @@ def _granite_4_h(shape: ModelConfig) -> Any:
 
 
 def _shared_fields(shape: ModelConfig) -> dict[str, Any]:
-    """What both families call alike."""
+    """Fields that both families name alike."""
     return {
         "num_key_value_heads": shape.num_kv_heads,
         "mamba_n_heads": shape.ssm_heads,

@@ -2,7 +2,7 @@
 
 A message holds states as they are and counters as increments since the last message, so that any
 number of front ends can share the messages. Making one takes a few operations a pool. Only cached
-pages have to be counted through: at most once a second, and when the engine runs out of work.
+pages take a count over the pool: at most once a second, and when the engine runs out of work.
 """
 
 import time
@@ -13,7 +13,6 @@ from vllm.v1.metrics.stats import SchedulerStats
 
 from hsexp.engine.manager import HybridCacheManager
 from hsexp.memory import MemoryCounters
-from hsexp.memory.pool import PagePool
 from hsexp.memory.sums import StepSums, stranded_bytes
 
 CENSUS_S = 1.0
@@ -38,7 +37,7 @@ SUMS = {
     "used_slot_steps": "Slots that hold a state, summed over steps (S2).",
     "slab_slot_steps": "Slots of all slabs, summed over steps (S2).",
 }
-"""Sums over steps, for organizations that have the thing."""
+"""Sums over steps, for organizations that have the quantity."""
 
 
 _MEMORY_COUNTERS = tuple(name.name for name in fields(MemoryCounters))
@@ -46,7 +45,7 @@ _MEMORY_COUNTERS = tuple(name.name for name in fields(MemoryCounters))
 
 @dataclass
 class PoolState:
-    """Pages of one pool; the null page is none of them."""
+    """Pages of one pool, without the null page."""
 
     name: str
     free: int
@@ -93,11 +92,11 @@ class MemoryMonitor:
         self._census_at = float("-inf")
 
     def add_step(self) -> None:
-        """One more step has been scheduled."""
+        """Count a scheduled step."""
         self._sums.add(self._manager.memory.cache, 1)
 
     def observe(self, *, is_idle: bool) -> MemoryState:
-        """The state now, and what has been counted since the last call.
+        """The state now, and the counts since the last call.
 
         Args:
             is_idle: no request is left, so that this is the last message for a while.
@@ -106,7 +105,7 @@ class MemoryMonitor:
         cache = memory.cache
         if is_idle or now - self._census_at >= CENSUS_S:
             self._census_at = now
-            self._cached = [_count_cached(pool) for pool in cache.pools]
+            self._cached = [pool.num_cached for pool in cache.pools]
         used_slots, num_slots = cache.states.slots()
         slabs = cache.states.num_slabs()
         return MemoryState(
@@ -135,8 +134,3 @@ class MemoryMonitor:
         increments = {name: total - self._last.get(name, 0) for name, total in totals.items()}
         self._last = totals
         return increments
-
-
-def _count_cached(pool: PagePool) -> int:
-    entries = list(map(pool.entries.__getitem__, pool.queue))
-    return len(entries) - entries.count(None)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import vllm.envs as envs
 from vllm.config.mamba import MambaBackendEnum
 from vllm.utils.math_utils import round_up
 from vllm.utils.torch_utils import async_tensor_h2d
@@ -112,7 +113,7 @@ def require_members(settings: EngineSettings) -> None:
     step from line to line through all pages.
 
     Raises:
-        ConfigError: the sizes do not; names them.
+        ConfigError: the sizes do not divide; names them.
     """
     places, model = settings.layout.places, settings.model
     page_bytes, num_members = places.page_bytes, places.num_members
@@ -141,7 +142,7 @@ class StateRows:
 
     @classmethod
     def of(cls, common: Any, grid: int) -> "StateRows":
-        """From the block table of vLLM's common metadata, without waiting for the device.
+        """Read the rows from vLLM's common metadata, without waiting for the device.
 
         Args:
             common: CommonAttentionMetadata of the Mamba group.
@@ -170,7 +171,7 @@ class RowBuffers:
         )
 
     def stage(self, rows: StateRows) -> StateRows:
-        """The rows at their fixed addresses; longer ones as they are, which no graph covers."""
+        """The rows at their fixed addresses. A batch beyond every graph is returned as it is."""
         num_rows = rows.target.shape[0]
         if num_rows > self._rows.target.shape[0]:
             return rows
@@ -221,7 +222,7 @@ class CompositeTable:
         rows = round_up(layout.num_pages, 4)
         num_members = layout.num_composites * layout.num_members
         self.members = torch.zeros((num_members, rows), dtype=torch.int32, device=device)
-        """[member, composite id], the members of a layer behind those of the one before."""
+        """[member, composite id], members of one layer after those of another."""
         self.lines = torch.full(
             (layout.num_composites, rows), NO_LINE, dtype=torch.int32, device=device
         )
@@ -243,9 +244,10 @@ class CompositeTable:
         )
 
     def enter(self, composites: Iterable[NewComposite]) -> None:
-        """Rows of states that are first used in the coming step; one copy to the device.
+        """Enter the rows of states first used in the coming step; one copy to the device.
 
-        An id can come twice, when its first request was preempted in the same step: the last holds.
+        An id can come twice, when its first request was preempted in the same step: the last one
+        counts.
         """
         latest = {composite.composite_id: composite for composite in composites}
         if not latest:
@@ -275,13 +277,13 @@ def open_table(
     vllm_config: Any,
     device: torch.device,
 ) -> None:
-    """One table for this worker process; None for contiguous states.
+    """Open the table of this worker process; contiguous states (no layout) have none.
 
     Args:
         composites: which of its attention layer's composites a recurrent layer has, by name.
 
     Raises:
-        ConfigError: vLLM is asked for another state update than the one that ours stand for.
+        ConfigError: vLLM is asked for a state update that our kernels do not replace.
     """
     global _table
     if layout is not None:
@@ -295,7 +297,8 @@ def table() -> CompositeTable | None:
 
 
 def _require_plain_updates(vllm_config: Any) -> None:
-    """Our kernels stand for vLLM's own Triton update, and round states to nearest."""
+    """Our kernels replace vLLM's own Triton update. They round states to nearest, and keep the
+    channels of a convolution state side by side."""
     mamba = vllm_config.mamba_config
     if mamba.backend not in (MambaBackendEnum.TRITON, MambaBackendEnum.CPU):
         name = mamba.backend.name.lower()
@@ -303,4 +306,9 @@ def _require_plain_updates(vllm_config: Any) -> None:
     if mamba.enable_stochastic_rounding:
         raise ConfigError(
             "mamba_config.enable_stochastic_rounding must be false for paged states, got true"
+        )
+    if envs.VLLM_SSM_CONV_STATE_LAYOUT not in (None, "SD"):
+        raise ConfigError(
+            "VLLM_SSM_CONV_STATE_LAYOUT must be SD for paged states, got "
+            f"{envs.VLLM_SSM_CONV_STATE_LAYOUT}"
         )

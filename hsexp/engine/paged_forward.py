@@ -14,6 +14,7 @@ from vllm.model_executor.layers.mamba.mamba_mixer2 import (
     mamba_chunk_scan_combined_varlen,
 )
 
+from hsexp.engine.kernels.ops import DecodeUpdate
 from hsexp.engine.paged import LayerStates, StateRows
 from hsexp.memory.checkpoint import NO_LINE
 
@@ -69,7 +70,7 @@ def _prefill(
         conv_states=conv_lines.transpose(1, 2),
         has_initial_state=metadata.has_initial_states_p,
         cache_indices=paged.lines[rows.target],
-        # Line 0 is never handed out and -1 is no line: on a GPU the default would process it.
+        # Line 0 is never handed out and -1 means no line: the default would process it on a GPU.
         null_block_id=NO_LINE,
         metadata=metadata,
         query_start_loc=metadata.query_start_loc_p,
@@ -125,18 +126,20 @@ def _decode(
     hidden, b, c = mixer.split_hidden_states_B_C_fn(hidden_b_c)
     # Expanded, not copied: zero strides tell the kernels that a head has one A, dt and D.
     ops.state_update(
-        ssm_pages,
-        paged.members,
-        rows.source,
-        rows.target,
-        hidden.view(num_tokens, num_heads, mixer.head_dim),
-        dt[:, :, None].expand(-1, -1, mixer.head_dim),
-        mixer.A[:, None, None].expand(-1, mixer.head_dim, mixer.ssm_state_size).float(),
-        b.view(num_tokens, num_groups, -1),
-        c.view(num_tokens, num_groups, -1),
-        mixer.D[:, None].expand(-1, mixer.head_dim),
-        mixer.dt_bias[:, None].expand(-1, mixer.head_dim),
-        out.view(num_tokens, num_heads, mixer.head_dim),
+        DecodeUpdate(
+            ssm_pages=ssm_pages,
+            members=paged.members,
+            source=rows.source,
+            target=rows.target,
+            x=hidden.view(num_tokens, num_heads, mixer.head_dim),
+            dt=dt[:, :, None].expand(-1, -1, mixer.head_dim),
+            a=mixer.A[:, None, None].expand(-1, mixer.head_dim, mixer.ssm_state_size).float(),
+            b=b.view(num_tokens, num_groups, -1),
+            c=c.view(num_tokens, num_groups, -1),
+            d=mixer.D[:, None].expand(-1, mixer.head_dim),
+            dt_bias=mixer.dt_bias[:, None].expand(-1, mixer.head_dim),
+            out=out.view(num_tokens, num_heads, mixer.head_dim),
+        )
     )
 
 

@@ -29,14 +29,14 @@ def register() -> None:
 def _patch_configuration() -> None:
     from vllm.engine.arg_utils import EngineArgs
 
-    EngineArgs.create_engine_config = _settled(EngineArgs.create_engine_config)
+    EngineArgs.create_engine_config = _with_flags(EngineArgs.create_engine_config)
 
 
-def _settled(stock: Callable[..., Any]) -> Callable[..., Any]:
+def _with_flags(stock: Callable[..., Any]) -> Callable[..., Any]:
     def create_engine_config(self: Any, *args: Any, **kwargs: Any) -> Any:
-        from hsexp.engine.flags import settle
+        from hsexp.engine.flags import apply_flags
 
-        return settle(self, lambda: stock(self, *args, **kwargs))
+        return apply_flags(self, lambda: stock(self, *args, **kwargs))
 
     return create_engine_config
 
@@ -189,7 +189,7 @@ def _open_table(stock: Callable[..., Any]) -> Callable[..., Any]:
         from hsexp.engine import paged
         from hsexp.engine.pools import planned_settings
 
-        # Profiling for CUDA graphs makes a small stock cache first, which is none of ours.
+        # Profiling for CUDA graphs makes a small stock cache first, which is not ours.
         settings = planned_settings(self.vllm_config, kv_cache_config, *args, **kwargs)
         layout = None if settings is None else paged.PagedLayout.of(settings)
         composites = {} if settings is None else kv_cache_config.composites

@@ -29,7 +29,7 @@ from hsexp.memory.organizations.base import PoolPlan
 class PlannedCacheConfig(KVCacheConfig):
     """vLLM's KV-cache configuration, and the settings that it was planned from, budget included.
 
-    Workers get it with their pages: one that did not come from here is not served as ours.
+    Workers receive it with their pages, and serve no other configuration as ours.
     """
 
     settings: EngineSettings
@@ -47,7 +47,7 @@ def plan_pools(
     specs: Sequence[Mapping[str, Any]],
     available_bytes: Sequence[int],
 ) -> list[PlannedCacheConfig]:
-    """The pools of every worker. A budget that was left open becomes what the tightest one has.
+    """The pools of every worker. A budget that was left open becomes what the tightest worker has.
 
     The engine core keeps the settled budget in its own configuration.
 
@@ -56,8 +56,8 @@ def plan_pools(
         available_bytes: what each worker has for state.
 
     Raises:
-        ConfigError: the model's layers are not what the settings say, memory is short, or a
-            request of max_model_len tokens would never fit.
+        ConfigError: the model's layers differ from the settings, memory is short, or a request of
+            max_model_len tokens would never fit.
     """
     settings = settings_of(vllm_config)
     assert settings is not None
@@ -87,7 +87,7 @@ def kv_cache_config(
     not, the Mamba layers share one. Pages have the same ids in the tensors of all attention layers.
 
     Raises:
-        ConfigError: the model's layers are not what the settings say, or memory is short.
+        ConfigError: the model's layers differ from the settings, or memory is short.
     """
     attention = {n: spec for n, spec in specs.items() if isinstance(spec, AttentionSpec)}
     mamba = {n: spec for n, spec in specs.items() if isinstance(spec, MambaSpec)}
@@ -128,13 +128,13 @@ def settings_of(vllm_config: VllmConfig) -> EngineSettings | None:
 def planned_settings(
     vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, is_profiling: bool = False
 ) -> EngineSettings | None:
-    """What a worker is to serve with the pages that it got; None is stock vLLM.
+    """The settings that a worker serves with its pages; None for stock vLLM.
 
     The block sizes of its configuration become the planned ones. vLLM may have enlarged them, so
     that a page of KV would hold a whole recurrent state.
 
     Raises:
-        PatchError: the settings are there, and the pages were not planned from them.
+        PatchError: there are settings, but the pages were not planned from them.
     """
     if settings_of(vllm_config) is None or is_profiling:
         return None
@@ -147,8 +147,8 @@ def planned_settings(
 
 
 def _mamba_spec(settings: EngineSettings, spec: MambaSpec, page_bytes: int) -> MambaSpec:
-    """The group's spec. Where a state takes several pages vLLM is told of one member, so that its
-    own page arithmetic holds; the layers' views are made from the real layout."""
+    """The group's spec. Where a state takes several pages the spec describes one member, so that
+    vLLM's page arithmetic holds; the layers' views are made from the real layout."""
     grid = settings.layout.checkpoint_grid
     paged = PagedLayout.of(settings)
     if paged is None:
@@ -223,7 +223,7 @@ def _require_geometry(settings: EngineSettings, name: str, spec: Any) -> None:
     for field, value in found.items():
         if value != planned[field]:
             raise ConfigError(
-                f"layer {name} has {field} {value}, but model {settings.model.name} says "
+                f"layer {name} has {field} {value}, but model {settings.model.name} has "
                 f"{planned[field]}: another model, or another state dtype"
             )
 

@@ -16,7 +16,7 @@ which a client on the same machine shares::
     ["end", ns, counters, live requests, pages that were not given back]
 
 A record without its end line is torn and proves nothing, even if every request has finished
-(Appendix D.4). What the disk refuses ends the record, never the serving.
+(Appendix D.4). A failed write ends the record, never the serving.
 """
 
 import json
@@ -183,7 +183,7 @@ class RecordingScheduler(HybridScheduler):
             return
         try:
             self._file.write(json.dumps(values, separators=(",", ":")) + "\n")
-        except OSError:  # a full disk: the missing end line says so
+        except OSError:  # a full disk: the missing end line shows it
             self._file = None
 
 

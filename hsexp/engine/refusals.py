@@ -1,18 +1,47 @@
-"""Features of vLLM whose memory rules the core does not have: each stops the start by its name.
+"""Features of vLLM whose memory rules the core does not have: each is refused by name at the start.
 
-Asked where the configuration is made, before anything is loaded, and again by the scheduler, for
-engines whose configuration was made by hand.
+They are refused where the configuration is made, before anything is loaded, and again by the
+scheduler, for engines whose configuration was made by hand.
 """
+
+from typing import Any
 
 import vllm.envs as envs
 from vllm.config import VllmConfig
 
 from hsexp.config.base import ConfigError
-from hsexp.engine.settings import EngineSettings
+from hsexp.engine.settings import KEY, EngineSettings
+
+_LEFT_ALONE: dict[str, tuple[tuple[Any, ...], str]] = {
+    "watermark": ((0.0,), "admission.headroom decides what stays free"),
+    "scheduler_reserve_full_isl": ((True,), "admission always counts the full prompt"),
+    "num_gpu_blocks_override": ((None,), "the budget decides how many pages there are"),
+    "prefix_match_unit": ((None,), "the organization decides where a prefix can end"),
+    "disable_hybrid_kv_cache_manager": (
+        (None, False),
+        "attention and recurrent state have tables of their own",
+    ),
+}
+"""Values that our memory accepts, and why it accepts no others."""
+
+
+def refuse_contradictions(*given: Any) -> None:
+    """Refuse values that the memory core decides by itself.
+
+    Args:
+        given: engine arguments, or the parts of a configuration that hold these values.
+
+    Raises:
+        ConfigError: names the value, and what decides in its place.
+    """
+    for name, (agreeing, reason) in _LEFT_ALONE.items():
+        value = next(getattr(holder, name) for holder in given if hasattr(holder, name))
+        if value not in agreeing:
+            raise ConfigError(f"{name} {value} contradicts {KEY}: {reason}; leave it out")
 
 
 def refuse_features(vllm_config: VllmConfig) -> None:
-    """Let a configuration pass that asks for nothing the memory core lacks.
+    """Refuse features that the memory core does not have.
 
     Raises:
         ConfigError: names the features.
@@ -69,4 +98,7 @@ def _features(config: VllmConfig) -> dict[str, bool]:
         "a pooling model": model.runner_type == "pooling",
         "routed experts in outputs": model.enable_return_routed_experts,
         "the Rust front end": envs.VLLM_USE_RUST_FRONTEND,
+        "VLLM_PREFIX_CACHE_RETENTION_INTERVAL": (
+            envs.VLLM_PREFIX_CACHE_RETENTION_INTERVAL is not None
+        ),
     }

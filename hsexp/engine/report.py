@@ -1,10 +1,10 @@
-"""What an engine says of itself: the organization that really runs, read where it runs.
+"""An engine's own report: the organization that really runs, read where it runs.
 
     workers -> ask_workers -> scheduler -> make_report -> ready message -> front end
 
-Workers are asked when they have their pages, and the scheduler adds what it runs. The engine core
-logs the report and sends it to its front ends with the message that it is ready. There
-`engine_report` reads it, and everybody on /metrics, where `hsexp:engine_info` has it as labels.
+Workers are asked once they have their pages, and the scheduler adds what it runs. The engine core
+logs the report and sends it to its front ends with its ready message. `engine_report` reads it
+there, and /metrics has it as the labels of `hsexp:engine_info`.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ logger = init_logger(f"vllm.{__name__}")
 
 _PACKAGE = Path(__file__).parents[1]
 _KEPT, _WORKERS = "hsexp_reports", "hsexp_workers"
-"""Attributes of vLLM's configuration object that hold what its process was told."""
+"""Attributes of vLLM's configuration object that hold the reports of its process."""
 
 
 class PoolReport(Config):
@@ -36,9 +36,9 @@ class PoolReport(Config):
     num_pages: int
     """The null page included."""
     page_bytes: int
-    """In one layer."""
+    """Bytes of a page in one layer."""
     headroom_pages: int
-    """Pages that an admission leaves free, the organization's reserve included."""
+    """Pages kept free at admission, the organization's reserve included."""
 
 
 class WorkerReport(Config):
@@ -58,7 +58,7 @@ class EngineReport(Config):
     """One engine core with its workers."""
 
     settings: EngineSettings
-    """What was asked for, the budget settled."""
+    """The settings that were asked for, with the budget that was found."""
     scheduler: str
     block_size: int
     """Tokens of an attention block."""
@@ -73,13 +73,13 @@ class EngineReport(Config):
     async_scheduling: bool
     num_workers: int
     worker: WorkerReport
-    """The same of every worker."""
+    """Equal for all workers."""
     plugin: str
     """Digest of the source of the plugin and the memory core."""
     vllm: str
 
     def labels(self) -> dict[str, str]:
-        """Flat, as text: what `hsexp:engine_info` carries."""
+        """The report as flat text, for `hsexp:engine_info`."""
         settings, worker = self.settings, self.worker
         values: dict[str, Any] = settings.labels | {
             "num_layers": settings.model.num_attention_layers,
@@ -131,18 +131,18 @@ def ask_workers(executor: Any, vllm_config: VllmConfig) -> None:
     """Ask the workers of an engine core what they run, and keep the answers for the scheduler.
 
     Raises:
-        PatchError, ConfigError: as `keep_workers`; a worker runs without the plugin.
+        PatchError, ConfigError: as in `keep_workers`, or a worker runs without the plugin.
     """
     answers = executor.collective_rpc(_describe_worker)
     keep_workers(vllm_config, [WorkerReport.parse(answer) for answer in answers])
 
 
 def keep_workers(vllm_config: VllmConfig, workers: list[WorkerReport]) -> None:
-    """Keep what the workers of an engine core said, for its scheduler.
+    """Keep the answers of an engine core's workers for its scheduler.
 
     Raises:
         PatchError: a worker runs another plugin.
-        ConfigError: a worker has allocated other bytes than were planned, or is unlike the others.
+        ConfigError: a worker has not allocated the planned bytes, or differs from the others.
     """
     _require_equal_workers(workers, EngineSettings.of(vllm_config.additional_config))
     vars(vllm_config)[_WORKERS] = workers
@@ -221,7 +221,7 @@ def keep_received(vllm_config: VllmConfig, payload: bytes) -> None:
     """Keep the report of a received message.
 
     Raises:
-        PatchError: there is none, so that the engine core does not run the plugin.
+        PatchError: there is none: the engine core does not run the plugin.
     """
     response = msgspec.msgpack.decode(payload, type=ReportedReadyResponse)
     if response.hsexp_report is None:
@@ -241,7 +241,7 @@ def plugin_digest() -> str:
 
 
 def _describe_worker(worker: Any) -> dict[str, Any]:
-    """Runs in the worker's process: facts of its buffers."""
+    """Describe a worker's buffers; runs in its process."""
     from hsexp.engine import paged
 
     require_active()

@@ -11,7 +11,7 @@ from vllm.v1.request import Request, RequestStatus
 from hsexp.config.base import ConfigError
 from hsexp.engine.manager import HybridCacheManager
 from hsexp.engine.monitor import HybridStats, MemoryMonitor
-from hsexp.engine.refusals import refuse_features, refuse_short_steps
+from hsexp.engine.refusals import refuse_contradictions, refuse_features, refuse_short_steps
 from hsexp.engine.report import make_report
 from hsexp.engine.settings import EngineSettings
 from hsexp.engine.targets import require_active
@@ -24,6 +24,7 @@ class HybridScheduler(Scheduler):
         require_active()
         settings = EngineSettings.of(vllm_config.additional_config)
         refuse_features(vllm_config)
+        refuse_contradictions(vllm_config.cache_config, vllm_config.scheduler_config)
         refuse_short_steps(vllm_config, settings)
         super().__init__(vllm_config, *args, **kwargs)
         self.settings = settings
@@ -42,7 +43,7 @@ class HybridScheduler(Scheduler):
         make_report(self)
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
-        """The stock schedule, and where the states lie that its step is the first to use."""
+        """The stock schedule, with the places of states that its step is the first to use."""
         if self._forks is not None:
             self._forks.keep()
         output = super().schedule(*args, **kwargs)
@@ -61,7 +62,7 @@ class HybridScheduler(Scheduler):
         return HybridStats(**vars(stats), hsexp=state)
 
     def add_request(self, request: Request) -> None:
-        """Refuse at once what could never finish here."""
+        """Refuse a request at once if it could never finish here."""
         max_tokens = min(request.num_prompt_tokens + request.max_tokens, self.max_model_len)
         reason = self.kv_cache_manager.memory.never_fits(max_tokens - 1)
         if reason is not None:
@@ -107,14 +108,14 @@ class HybridScheduler(Scheduler):
 
 
 class AsyncHybridScheduler(HybridScheduler, AsyncScheduler):
-    """The same with asynchronous scheduling."""
+    """`HybridScheduler` with asynchronous scheduling."""
 
 
 def _attention_group(kv_cache_config: Any) -> Any:
     """Index of the attention group among exactly one attention and one Mamba group.
 
     Raises:
-        ConfigError: the model's groups are others.
+        ConfigError: the model has other groups.
     """
     specs = [group.kv_cache_spec for group in kv_cache_config.kv_cache_groups]
     attention = [i for i, spec in enumerate(specs) if isinstance(spec, AttentionSpec)]

@@ -1,4 +1,4 @@
-"""What the plugin is told, and what becomes of it.
+"""The plugin's settings, as a user writes them and as an engine runs them.
 
 A user writes `ServingSettings`: option names of `conf/`, or values. They are resolved once, where
 vLLM's configuration is made, to `EngineSettings`: the same typed values as a cell's. Both travel as
@@ -23,12 +23,12 @@ from hsexp.memory.policies.admission import AdmissionConfig
 KEY = "hsexp"
 """Name of our part of vLLM's additional configuration."""
 SCHEDULER = "hsexp.engine.scheduler.HybridScheduler"
-"""What goes with it: vLLM's `scheduler_cls`."""
+"""vLLM's `scheduler_cls` that goes with it."""
 
 _GIB = 2**30
 
 _NOT_SHAPE = {"name", "checkpoint", "max_model_tokens", "d0_attention_fraction"}
-"""What may differ between a model as it is named in `conf/model` and as it is served."""
+"""Fields that may differ between a model in `conf/model` and the served one."""
 
 
 class EngineSettings(MemoryConfig):
@@ -38,7 +38,7 @@ class EngineSettings(MemoryConfig):
     """Nominal bytes of state of one attention layer with its recurrent layers; None until the
     engine core knows what vLLM has left for state."""
     max_leaves: NonNegativeInt = 0
-    """Most states off the checkpoint grid that are kept for requests which go on from exactly
+    """Most states off the checkpoint grid that are kept for requests that resume from exactly
     there: samples of one prompt, beams. 0 disables forking; `exact` implies 0."""
 
     @classmethod
@@ -53,7 +53,7 @@ class EngineSettings(MemoryConfig):
         return cls.parse(additional_config[KEY], path=f"additional_config.{KEY}")
 
     def additional_config(self) -> dict[str, Any]:
-        """What to give vLLM."""
+        """The settings as vLLM's additional configuration."""
         return {KEY: self.model_dump(mode="json")}
 
     @property
@@ -74,7 +74,7 @@ class EngineSettings(MemoryConfig):
         """The settings with the largest budget whose pools take at most this, in all layers.
 
         Raises:
-            ConfigError: it does not hold two pages a pool.
+            ConfigError: the bytes do not hold two pages a pool.
         """
         budget, layout = total_bytes // self.model.num_attention_layers, self.layout
         try:
@@ -108,12 +108,12 @@ class EngineSettings(MemoryConfig):
 
 
 class ServingAdmission(Config):
-    """Admission, as far as a user decides it."""
+    """The part of admission that a user decides."""
 
     headroom: OpenFraction
     """Fraction of all pages that must stay free when a request joins the running ones."""
     cap: PositiveInt | None
-    """Most running requests; None takes vLLM's max_num_seqs."""
+    """Most running requests; None uses vLLM's max_num_seqs."""
 
 
 _Choices: Any = axis_fields(
@@ -135,10 +135,11 @@ class ServingSettings(_Choices, Config):  # type: ignore[misc]  # made from the 
     budget_bytes: PositiveInt | None
     """Bytes of state of one attention layer with its recurrent layers, as a campaign's budget."""
     budget_gib: Annotated[PositiveFloat | None, Field(allow_inf_nan=False)]
-    """GiB of state in all layers of one device. Neither: what vLLM has available."""
+    """GiB of state in all layers of one device. Without either budget: all that vLLM has
+    available."""
     admission: ServingAdmission
     max_leaves: NonNegativeInt
-    """States kept for requests that go on from exactly there; 0 forks nothing."""
+    """States kept for requests that resume from exactly there; 0 disables forking."""
     exact: bool
 
     @classmethod
@@ -164,7 +165,7 @@ class ServingSettings(_Choices, Config):  # type: ignore[misc]  # made from the 
         return settings
 
     def resolve_organization(self) -> OrganizationConfig:
-        """The whole organization.
+        """The organization with all its values.
 
         Raises:
             ConfigError: the option does not exist, or a value is refused.
@@ -174,7 +175,7 @@ class ServingSettings(_Choices, Config):  # type: ignore[misc]  # made from the 
         return organization
 
     def resolve_choice(self, axis: Axis) -> Any:
-        """The whole organization or policy.
+        """The organization or policy with all its values.
 
         Raises:
             ConfigError: the option does not exist, or a value is refused.
@@ -227,7 +228,7 @@ class ServingSettings(_Choices, Config):  # type: ignore[misc]  # made from the 
 
 
 def serving_defaults() -> dict[str, Any]:
-    """What `conf/serve.yaml` says where a user says nothing."""
+    """The defaults of `conf/serve.yaml`."""
     root: dict[str, Any] = yaml.safe_load((CONF / "serve.yaml").read_text(encoding="utf-8"))
     own = {name: root[name] for name in ServingSettings.model_fields if name in root}
     options = [entry for entry in root["defaults"] if isinstance(entry, dict)]

@@ -1,18 +1,17 @@
 """Draft-and-verify over a running engine: two requests a pass, which fork what is known.
 
     tokens     0 ... leaf ...... known | d1 d2 d3     3 drafts behind the last known token
-    certain    [ fork ---------> known ]              what the target says there, and a leaf
-    drafted    [ fork ---------> known   d1 d2 d3 ]   what it says at each draft, and a leaf
+    certain    [ fork ---------> known ]              the target's answer there, and a leaf
+    drafted    [ fork ---------> known   d1 d2 d3 ]   its answer at each draft, and a leaf
 
     2 accepted   the next pass forks the leaf at `known`, and computes d1 and d2 on its way
     3 accepted   it forks the leaf behind d3
 
 These are the two states of `hsexp.memory.branching.drafting`: one over what is certain, one over
 the drafts. Here they are two requests of vLLM that run in one step, each on its copy of the leaf's
-state and tail. What a rejected draft has written lies in pages of the drafted request, and nobody
-finds it under other tokens, so that there is nothing to undo. A step ends on the checkpoint grid:
-what lies across a boundary takes one step more, and leaves a state there from which a pass may
-start as well.
+state and tail. A rejected draft has written to pages of the drafted request only, which are found
+under no other tokens: there is nothing to undo. A step ends on the checkpoint grid, so a pass
+across a boundary takes one step more, and leaves a state there from which another pass may start.
 """
 
 from collections.abc import Sequence
@@ -32,9 +31,9 @@ ALL = -1
 class EngineTarget:
     """The target model, served by a vLLM engine that has nothing else to do meanwhile.
 
-    The engine must allow it all log probabilities (`max_logprobs=-1`). vLLM makes room for them at
+    The engine must allow all log probabilities (`max_logprobs=-1`). vLLM makes room for them at
     every token of the prompt, asked for or not: host memory and time of a pass grow with vocabulary
-    times length. Without `max_leaves` it is served as well, and computes from the last boundary.
+    times length. Without `max_leaves` a pass computes from the last boundary.
     """
 
     def __init__(self, engine: LLMEngine, *, temperature: float) -> None:
@@ -46,14 +45,14 @@ class EngineTarget:
         self.temperature = temperature
         self._vocabulary = engine.model_config.get_vocab_size()
         self._known: list[int] = []
-        """Of the last pass: there is a leaf at its end."""
+        """Known tokens of the last pass, with a leaf at their end."""
         self._num_requests = 0
 
     def distribution(self, tokens: Sequence[int]) -> Probabilities:
         return self.distributions(tokens, ())[0]
 
     def distributions(self, known: Sequence[int], drafts: Sequence[int]) -> list[Probabilities]:
-        """After the known tokens, and after each of the drafts behind them."""
+        """Distributions after the known tokens, and after each of the drafts behind them."""
         known = list(known)
         is_new = not self._known or known[: len(self._known)] != self._known
         if drafts and is_new and len(known) > 1:
@@ -67,7 +66,7 @@ class EngineTarget:
         )
         verified = drafted.prompt_logprobs
         assert isinstance(verified, FlatLogprobs)
-        # At each place of a prompt stands what the tokens before it say.
+        # vLLM's entry at a place of a prompt is the distribution given the tokens before it.
         places = range(len(known) + 1, len(known) + len(drafts))
         return [
             self._sampled(certain),
@@ -76,7 +75,7 @@ class EngineTarget:
         ]
 
     def _run(self, *requests: tuple[list[int], SamplingParams]) -> list[RequestOutput]:
-        """Requests that run together, to their ends."""
+        """Run requests together to their ends."""
         ids = []
         for tokens, params in requests:
             self._num_requests += 1
@@ -88,7 +87,7 @@ class EngineTarget:
         return [outputs[each] for each in ids]
 
     def _sampled(self, output: RequestOutput) -> Probabilities:
-        """Where the only token was generated."""
+        """The distribution that the only token was drawn from."""
         logprobs = output.outputs[0].logprobs
         assert isinstance(logprobs, FlatLogprobs)
         return self._probabilities(logprobs, 0)
@@ -128,8 +127,8 @@ def _request(
     """A prompt and one token more.
 
     Args:
-        num_known: tokens before the drafts: what is computed begins there or before, so that the
-            logits at the drafts are there; None has no drafts.
+        num_known: tokens before the drafts. Computation begins there or before, since every draft
+            needs its logits; None without drafts.
     """
     has_drafts = num_known is not None
     params = SamplingParams(

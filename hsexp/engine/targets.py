@@ -1,7 +1,7 @@
 """Every vLLM symbol that the plugin replaces or relies on, why, and the source it was written for.
 
-A target that is missing, or whose source is another one, stops the start: an engine never serves
-unpatched under a patched name.
+A missing target, or one with another source, stops the start: an engine never serves unpatched
+under a patched name.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ class Target:
         """Compare the source.
 
         Raises:
-            PatchError: it is missing or another one.
+            PatchError: it is missing or has another source.
         """
         digest = source_digest(self.resolve())
         if digest != self.source:
@@ -93,7 +93,7 @@ TARGETS = (
         module="vllm.v1.engine.input_processor",
         name="InputProcessor.process_inputs",
         source="f99853486527779f",
-        reason="each of several samples says that it is one, since vLLM sends them one by one",
+        reason="each of several samples is marked as one, since vLLM sends them one by one",
     ),
     Target(
         module="vllm.v1.core.sched.scheduler",

@@ -80,7 +80,7 @@ def fork_rows(
                 "copy": (heirs * -(-len(prompt) // block), heirs),
                 "recompute": (0, 0),
             }
-            rows += _rows(organization.name, labs, rule, num_branches, tail)
+            rows += _rows(config.organization.name, labs, rule, num_branches, tail)
     return rows
 
 
@@ -110,7 +110,7 @@ def beam_rows(
             else:
                 _search_by_requests(lab, prompt, choices, leaves=way == "leaf")
         rule = {way: _copies_by_rule(organization, way, len(prompt), choices) for way in _SEARCHES}
-        rows += _rows(organization.name, labs, rule, width, tail)
+        rows += _rows(config.organization.name, labs, rule, width, tail)
     return rows
 
 

@@ -14,7 +14,16 @@ from dataclasses import dataclass
 
 from hsexp.config.campaigns import CacheLabCampaign
 from hsexp.memory.index import CacheIndex
+from hsexp.memory.policies.eviction import ReleaseOrder
 from hsexp.memory.pool import PagePool, PoolSpec
+
+LEAST_RECENTLY_USED = ReleaseOrder(
+    hashed="tail",
+    plain_attention="tail",
+    plain_representative="tail",
+    plain_members="tail",
+    idle_slab="tail",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +73,8 @@ def num_requests_at(campaign: CacheLabCampaign, time_s: float) -> int:
 
 def hits_of(capacity: int, stride: int, num_requests: int, identities: int) -> list[bool]:
     """Whether each request finds its identity, request i asking for stride * i mod identities."""
-    pool = PagePool(PoolSpec(name="cache", num_pages=capacity + 1, page_bytes=1))
+    spec = PoolSpec(name="cache", num_pages=capacity + 1, page_bytes=1)
+    pool = PagePool(spec, LEAST_RECENTLY_USED)
     index: CacheIndex[int] = CacheIndex()
 
     def lose(pages: list[int]) -> None:
@@ -85,5 +95,5 @@ def hits_of(capacity: int, stride: int, num_requests: int, identities: int) -> l
             index.add(identity, page)
         else:
             pool.hold((page,))
-        pool.release((page,), hashed="tail", plain="tail")
+        pool.release((page,), "attention")
     return hits

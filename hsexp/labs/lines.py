@@ -6,7 +6,7 @@ engine would have to compute and copy for it.
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from typing import Any, overload
+from typing import Any
 
 from hsexp.memory import (
     Copy,
@@ -20,7 +20,7 @@ from hsexp.memory import (
 )
 
 
-class LabError(RuntimeError):
+class LabError(ValueError):
     """A lab does not fit the budget that it was given."""
 
 
@@ -34,13 +34,7 @@ class TokenKeys(Sequence[Hashable]):
     def __len__(self) -> int:
         return len(self._tokens) // self._size
 
-    @overload
-    def __getitem__(self, index: int) -> Hashable: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Hashable]: ...
-
-    def __getitem__(self, index: int | slice) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         keys, size = self._keys, self._size
         for block in range(len(keys), len(self)):
             above = keys[-1] if keys else 0
@@ -80,6 +74,7 @@ class Lab:
         self.memory: HybridMemory = build_memory(
             config, nominal_bytes, max_leaves=max_leaves, max_drafts=max_drafts
         )
+        self.name = config.organization.name
         self.organization = config.layout
         self.num_lines = 0
         self.computed_tokens = 0
@@ -110,7 +105,7 @@ class Lab:
         hit = found or memory.lookup(line.sequence, len(tokens))
         refusal = memory.refusal(line.sequence, hit, len(tokens), nothing_runs=True)
         if refusal is not None:
-            raise LabError(f"{self.organization.name}: {refusal}")
+            raise LabError(f"{self.name}: {refusal}")
         memory.admit(line.sequence, hit)
         line.computed = hit.tokens
         return line
@@ -127,7 +122,7 @@ class Lab:
         if not by_copying:
             self.memory.fork(parent.sequence, child.sequence, parent.computed)
         elif not self.memory.fork_by_copying(parent.sequence, child.sequence, parent.computed):
-            raise LabError(f"{self.organization.name}: no room to copy {parent.computed} tokens")
+            raise LabError(f"{self.name}: no room to copy {parent.computed} tokens")
         child.computed = parent.computed
         return child
 
@@ -142,7 +137,7 @@ class Lab:
             ends = [min(len(line.tokens), (line.computed // grid + 1) * grid) for line in left]
             for line, end in zip(left, ends, strict=True):
                 if not self.memory.extend(line.sequence, line.computed, end):
-                    raise LabError(f"{self.organization.name}: {self.memory.describe()}")
+                    raise LabError(f"{self.name}: {self.in_one_line()}")
             self.end_step()
             for line, end in zip(left, ends, strict=True):
                 self.computed_tokens += end - line.computed
@@ -162,6 +157,10 @@ class Lab:
 
     def leaf_key(self, line: Line, num_tokens: int) -> Hashable:
         return exact_prefix(line.sequence.keys, self.memory.block_size, line.tokens[:num_tokens])
+
+    def in_one_line(self) -> str:
+        """How full the pools are."""
+        return "; ".join(self.memory.describe().splitlines())
 
     # -- counts ----------------------------------------------------------------------------------
 

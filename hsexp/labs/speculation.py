@@ -97,7 +97,7 @@ def scratch_rows(campaign: SpeculationCampaign, config: MemoryConfig) -> list[Sc
 
     return [
         ScratchRow(
-            organization=organization.name,
+            organization=config.organization.name,
             num_drafts=num_drafts,
             scratch_bytes=states(1),
             state_a_draft_bytes=states(num_drafts),
@@ -122,7 +122,7 @@ def _passes(campaign: SpeculationCampaign, lab: Lab, acceptance: float, num_draf
         drafts = min(num_drafts, drafting.num_drafts(known))
         fits = memory.extend(line.sequence, line.computed, known)
         if not fits or (drafts and not drafting.draft(line.sequence, known, drafts)):
-            raise LabError(f"{lab.organization.name}: {memory.describe()}")
+            raise LabError(f"{lab.name}: {lab.in_one_line()}")
         made = decoder.run_pass(line.tokens, drafts)
         lab.end_step()
         if drafts == num_drafts:  # not one that a boundary cut short

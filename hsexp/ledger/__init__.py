@@ -2,10 +2,10 @@
 
 from hsexp.ledger.attempt import Attempt, EngineFacts, Metric
 from hsexp.ledger.frame import require_comparable
-from hsexp.ledger.journal import LedgerError
+from hsexp.ledger.journal import LedgerError, NoTableError
 from hsexp.ledger.provenance import Provenance
 from hsexp.ledger.store import Claim, Ledger, utc_now
-from hsexp.ledger.tables import EncodedTable, decode_table, encode_table
+from hsexp.ledger.tables import EncodedTable, encode_table
 
 __all__ = [
     "Attempt",
@@ -15,8 +15,8 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "Metric",
+    "NoTableError",
     "Provenance",
-    "decode_table",
     "encode_table",
     "require_comparable",
     "utc_now",

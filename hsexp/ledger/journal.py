@@ -10,6 +10,7 @@ writer moves it to a side file (`journal.torn-1`, `-2`, ...) before it adds a li
 with a whole line behind it is no torn end but damage, and is refused.
 """
 
+import hashlib
 import json
 import os
 import zlib
@@ -37,6 +38,10 @@ class LedgerError(Exception):
     """A ledger cannot be read, written or used for this run; the message names the path."""
 
 
+class NoTableError(LedgerError):
+    """A run kept no such table."""
+
+
 class Journal:
     """The events of one file, shared by any number of processes."""
 
@@ -57,6 +62,15 @@ class Journal:
         """
         events, _ = self._scan()
         return events
+
+    def digest(self, *, without: str) -> str:
+        """SHA-256 (64 hex digits) of the file's whole lines but those of one kind of event."""
+        digest = hashlib.sha256()
+        for line in _lines(self.path.read_bytes()):
+            event = _decode(line)
+            if event is not None and event.get("kind") != without:
+                digest.update(line)
+        return digest.hexdigest()
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:

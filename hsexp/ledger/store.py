@@ -7,6 +7,8 @@ Owns a folder::
     journal.torn-1           the torn end of a killed append, kept for the curious
     requests/<attempt>.parquet   one row a request of an ok attempt
     steps/<attempt>.parquet      one row a stretch of steps, where the run kept them
+    requests-<n>.parquet, ...    the same tables, joined when a launch ends
+    set-aside/                   tables that no event names
     locks/<cell>.lock        held by the process that runs the cell
 
 The state is a fold over the journal and nothing else, so that two processes with one journal have
@@ -14,33 +16,27 @@ one ledger. A cell counts once: its first ok attempt is adopted, later ones stay
 it, and only `adopt` or `exclude`, each with a reason, changes that.
 
 Tables reach the disk before the attempt that names them. A table that no attempt names is what a
-killed writer left: opening the ledger for writing removes it, under the lock.
+killed writer left, or the sign of a journal that lacks lines: opening the ledger for writing sets
+it aside, under the lock, and says so.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-import pandas as pd
 from filelock import FileLock, Timeout
 
 from hsexp.ledger.attempt import Attempt
 from hsexp.ledger.contract import differences, plain_data
-from hsexp.ledger.frame import attempt_frame, require_comparable
-from hsexp.ledger.history import FIRST_OK, SCHEMA, History, Row
-from hsexp.ledger.journal import (
-    Event,
-    Journal,
-    LedgerError,
-    sync_directory,
-    write_durably,
-    write_error,
-)
+from hsexp.ledger.history import FIRST_OK, SCHEMA, Row
+from hsexp.ledger.join import join_tables, remove_unfinished
+from hsexp.ledger.journal import Event, LedgerError, sync_directory, write_error
+from hsexp.ledger.log import adopt_event
 from hsexp.ledger.provenance import Provenance
-from hsexp.ledger.tables import EncodedTable, decode_table
+from hsexp.ledger.reading import LedgerReader
+from hsexp.ledger.tables import EncodedTable
 from hsexp.plan.cells import Cell
 
 
@@ -61,16 +57,11 @@ class Claim:
         self.release()
 
 
-class Ledger:
+class Ledger(LedgerReader):
     """A folder of runs. `open` to run cells, `read` to analyse them."""
 
     def __init__(self, path: Path, *, writable: bool) -> None:
-        self.path = path
-        self._writable = writable
-        self._journal = Journal(path / "journal.jsonl")
-        self._history = History()
-        self._requests = path / "requests"
-        self._steps = path / "steps"
+        super().__init__(path, writable=writable)
         self._locks = path / "locks"
 
     # -- opening ---------------------------------------------------------------------------------
@@ -79,82 +70,50 @@ class Ledger:
     def open(cls, path: str | Path, *, contract: Mapping[str, Any] | None = None) -> Self:
         """Open for writing; several processes may. Sets right what a killed writer left.
 
-        With a contract, a new ledger is made where there is none. Without, the ledger must exist.
+        With a contract, a new ledger is made where there is none, and an existing one takes on the
+        names that are new to it. Without, the ledger must exist.
 
         Raises:
-            LedgerError: the ledger holds another contract (each differing field is named), is
-                damaged, cannot be written, or does not exist.
+            LedgerError: the contract gives another meaning to what has runs (each differing field
+                is named); the ledger is damaged, cannot be written, or does not exist.
         """
         ledger = cls(Path(path), writable=True)
-        ledger._refresh()
+        log = ledger._log
+        log.refresh()
         if contract is None:
-            ledger._require_header()
-        elif ledger._history.header is not None:
+            log.require_header()
+        elif log.history.header is not None:
             ledger.require_contract(contract)
         ledger._make_folders()
-        with ledger._writing():
-            if ledger._history.header is None:
-                assert contract is not None
-                ledger._write_header(contract)
-            elif contract is not None:
-                ledger.require_contract(contract)
-            ledger._remove_orphans()
+        with log.writing():
+            if contract is not None:
+                if log.history.header is None:
+                    ledger._write_header(contract)
+                ledger._agreement.make(contract, now=utc_now())
+            for files in ledger._files.values():
+                remove_unfinished(log, files)
+                ledger._set_aside += files.tidy(log.history)
         return ledger
-
-    @classmethod
-    def read(cls, path: str | Path) -> Self:
-        """A snapshot for analysis; writes nothing.
-
-        Raises:
-            LedgerError: there is no ledger, or it is damaged.
-        """
-        ledger = cls(Path(path), writable=False)
-        ledger._refresh()
-        ledger._require_header()
-        return ledger
-
-    @property
-    def contract(self) -> dict[str, Any]:
-        """What all cells here share."""
-        contract: dict[str, Any] = self._require_header()["contract"]
-        return contract
-
-    @property
-    def notices(self) -> tuple[str, ...]:
-        """What was set right on opening, in words."""
-        return tuple(
-            f"the journal ended in a torn line; its bytes are in {path}"
-            for path in self._journal.set_aside
-        )
-
-    def require_contract(self, contract: Mapping[str, Any]) -> None:
-        """Raise LedgerError unless this is the ledger's contract; each differing field is named."""
-        found = differences(ledger=self.contract, run=contract)
-        if found:
-            raise LedgerError(
-                "\n  ".join([f"{self.path} holds runs of another configuration:", *found])
-            )
-
-    @property
-    def registration(self) -> dict[str, Any] | None:
-        """What the campaign has fixed, after its amendments; None in a ledger from before."""
-        return self._current().registration
-
-    @property
-    def registration_notes(self) -> tuple[str, ...]:
-        """What a reader of the runs must know of the registration, in words."""
-        history = self._current()
-        notes = []
-        if history.registered is not None and history.registered["num_attempts"]:
-            notes.append(f"registered only after {history.registered['num_attempts']} attempts")
-        notes += [
-            f"registration amended at {event['recorded_at']} after {event['num_attempts']} "
-            f"attempts, because {event['reason']}; {'; '.join(event['changes'])}"
-            for event in history.amendments
-        ]
-        return tuple(notes)
 
     # -- writing ---------------------------------------------------------------------------------
+
+    def agree(self, contract: Mapping[str, Any]) -> None:
+        """Take on the names of a contract that are new, and those that changed and have no runs.
+
+        Raises:
+            LedgerError: as `require_contract`.
+        """
+        with self._log.writing():
+            self._agreement.make(contract, now=utc_now())
+
+    def join_tables(self) -> None:
+        """Make one Parquet file of the tables that attempts have left; see `hsexp.ledger.join`.
+
+        Raises:
+            LedgerError: the disk refused; every table is where it was.
+        """
+        for files in self._files.values():
+            self._set_aside += join_tables(self._log, files)
 
     def register(
         self, registration: Mapping[str, Any], *, digest: str, amend: str | None = None
@@ -170,12 +129,12 @@ class Ledger:
             LedgerError: the fields differ from those registered (each is named) and there is no
                 reason to amend them.
         """
-        with self._writing():
-            before, after = self._history.registration, plain_data(registration)
-            event: Event = {"digest": digest, "num_attempts": len(self._history.rows)}
+        with self._log.writing():
+            before, after = self._log.history.registration, plain_data(registration)
+            event: Event = {"digest": digest, "num_attempts": len(self._log.history.rows)}
             event["recorded_at"] = utc_now()
             if before is None:
-                self._append([{"kind": "register", "registration": after, **event}])
+                self._log.append([{"kind": "register", "registration": after, **event}])
                 return
             changes = differences(ledger=before, run=after)
             if not changes:
@@ -186,7 +145,7 @@ class Ledger:
                 raise LedgerError("\n  ".join([*lines, hint]))
             _require_reason(amend)
             event |= {"reason": amend, "changes": changes, "before": before, "after": after}
-            self._append([{"kind": "amend", **event}])
+            self._log.append([{"kind": "amend", **event}])
 
     def launch(
         self,
@@ -211,8 +170,8 @@ class Ledger:
             "versions": provenance.versions,
             "started_at": utc_now(),
         }
-        with self._writing():
-            self._append([event])
+        with self._log.writing():
+            self._log.append([event])
 
     def record(
         self,
@@ -220,8 +179,13 @@ class Ledger:
         *,
         requests: EncodedTable | None = None,
         steps: EncodedTable | None = None,
+        replacing: str | None = None,
     ) -> str:
         """Append one attempt, with its tables, and adopt it if it is the cell's first ok one.
+
+        Args:
+            replacing: why an attempt with a step table counts instead of one without that has the
+                same metrics; None leaves the first one counting.
 
         Returns the attempt's id, `<cell_id>-<number>`.
 
@@ -231,15 +195,22 @@ class Ledger:
         if (attempt.status == "ok") != (requests is not None):
             raise ValueError(f"cell {attempt.cell.cell_id}: a request table belongs to ok attempts")
         cell_id = attempt.cell.cell_id
-        with self._writing():
-            attempt_id = f"{cell_id}-{self.num_attempts(cell_id) + 1}"
-            events: list[Event] = [{"kind": "attempt", "row": attempt.to_row(attempt_id)}]
-            if attempt.status == "ok" and cell_id not in self._history.adopted:
-                events.append(_adopt_event(cell_id, attempt_id, FIRST_OK))
-            for folder, table in [(self._requests, requests), (self._steps, steps)]:
-                if table is not None:
-                    write_durably(_table_path(folder, attempt_id), table)
-            self._append(events)
+        with self._log.writing():
+            self._agreement.keep()
+            attempt_id = self._log.history.next_attempt_id(cell_id)
+            row = attempt.to_row(attempt_id)
+            events: list[Event] = [{"kind": "attempt", "row": row}]
+            if attempt.status == "ok" and cell_id not in self._log.history.adopted:
+                events.append(adopt_event(cell_id, attempt_id, FIRST_OK))
+            elif replacing is not None and steps is not None and self._is_fuller(row):
+                events.append(adopt_event(cell_id, attempt_id, replacing))
+            tables = {"requests": requests, "steps": steps}
+            row["tables"] = {
+                kind: self._files[kind].write(attempt_id, table)
+                for kind, table in tables.items()
+                if table is not None
+            }
+            self._log.append(events)
         return attempt_id
 
     def refer(self, cell: Cell, source: "Ledger") -> str:
@@ -256,13 +227,14 @@ class Ledger:
         accepted = source.accepted().get(cell.cell_id)
         if accepted is None:
             raise LedgerError(f"{source.path}: cell {cell.cell_id} is not accepted there")
-        row = source._history.rows[accepted]
+        row = source._log.history.rows[accepted]
         further = row["provenance"].get("reused_from") or {"ledger": ".", "attempt_id": accepted}
         stands_in = source.path / further["ledger"]
-        with self._writing():
-            if (counts := self._history.adopted.get(cell.cell_id)) is not None:
+        with self._log.writing():
+            self._agreement.keep()
+            if (counts := self._log.history.adopted.get(cell.cell_id)) is not None:
                 return counts
-            attempt_id = f"{cell.cell_id}-{self.num_attempts(cell.cell_id) + 1}"
+            attempt_id = self._log.history.next_attempt_id(cell.cell_id)
             folder = Path(os.path.relpath(stands_in, self.path)).as_posix()
             reference = {"ledger": folder, "attempt_id": further["attempt_id"]}
             provenance = row["provenance"] | {"reused_from": reference}
@@ -273,26 +245,26 @@ class Ledger:
                 "pair_id": cell.pair_id,
                 "provenance": provenance,
             }
-            self._append(
+            self._log.append(
                 [
                     {"kind": "attempt", "row": referring},
-                    _adopt_event(cell.cell_id, attempt_id, f"run of {folder}"),
+                    adopt_event(cell.cell_id, attempt_id, f"run of {folder}"),
                 ]
             )
         return attempt_id
 
     def adopt(self, cell_id: str, attempt_id: str, *, reason: str) -> None:
         """Let another ok attempt of the cell count from now on, excluded or not."""
-        with self._writing():
+        with self._log.writing():
             row = self._row_of(cell_id, attempt_id)
             _require_reason(reason)
             if row["status"] != "ok":
                 raise LedgerError(f"{self.path}: attempt {attempt_id} failed and cannot be adopted")
-            self._append([_adopt_event(cell_id, attempt_id, reason)])
+            self._log.append([adopt_event(cell_id, attempt_id, reason)])
 
     def exclude(self, cell_id: str, attempt_id: str, *, reason: str) -> None:
         """Keep an attempt out of the analysis; its cell then counts as not yet run."""
-        with self._writing():
+        with self._log.writing():
             self._row_of(cell_id, attempt_id)
             _require_reason(reason)
             event = {
@@ -301,14 +273,14 @@ class Ledger:
                 "attempt_id": attempt_id,
                 "reason": reason,
             }
-            self._append([event])
+            self._log.append([event])
 
     def claim(self, cell_id: str) -> Claim | None:
         """Take a cell for this process, or None while another one runs it.
 
         The holder of a claim asks `accepted` again: the cell may have been run just before.
         """
-        self._require_writable()
+        self._log.require_writable()
         lock = FileLock(self._locks / f"{cell_id}.lock")
         try:
             lock.acquire(timeout=0)
@@ -318,103 +290,19 @@ class Ledger:
             raise write_error(Path(lock.lock_file), error) from error
         return Claim(cell_id, lock)
 
-    # -- reading ---------------------------------------------------------------------------------
-
-    def accepted(self) -> dict[str, str]:
-        """The adopted attempt of each cell that has one."""
-        return dict(self._current().adopted)
-
-    def num_attempts(self, cell_id: str) -> int:
-        return len(self._current().attempts_of.get(cell_id, []))
-
-    def launches(self) -> pd.DataFrame:
-        """One row a launch: overrides, notes, note, code_version, versions, started_at."""
-        launches = self._current().launches
-        return pd.DataFrame(launches).drop(columns="kind", errors="ignore")
-
-    def amendments(self) -> pd.DataFrame:
-        """One row a change of the registration: reason, changes, before, after, digest, when."""
-        amendments = self._current().amendments
-        return pd.DataFrame(amendments).drop(columns="kind", errors="ignore")
-
-    def attempts(self) -> pd.DataFrame:
-        """Every attempt in order of recording: identity, axes, outcome, metrics, provenance.
-
-        Unknown metrics are NaN, unknown texts NA.
-        """
-        history = self._current()
-        return attempt_frame(history, list(history.rows))
-
-    def frame(self) -> pd.DataFrame:
-        """The rows an analysis uses: one adopted ok row a cell, whatever order they ran in.
-
-        Raises:
-            LedgerError: the rows come from more than one engine, device or time model.
-        """
-        history = self._current()
-        frame = attempt_frame(history, [history.adopted[key] for key in sorted(history.adopted)])
-        require_comparable(frame, source=str(self.path))
-        return frame
-
-    def request_table(self, key: str) -> pd.DataFrame:
-        """One row a request, of an attempt id or of a cell id's adopted attempt."""
-        return self._table(self._requests, key)
-
-    def step_table(self, key: str) -> pd.DataFrame:
-        """One row a stretch of steps, of an attempt id or of a cell id's adopted attempt."""
-        return self._table(self._steps, key)
-
-    def requests(self, cell_ids: Iterable[str] | None = None) -> pd.DataFrame:
-        """The request tables of cells (default: all accepted ones) under each other.
-
-        Columns `cell_id` and `attempt_id` come first.
-        """
-        adopted = self._current().adopted
-        tables = []
-        for cell_id in sorted(adopted) if cell_ids is None else cell_ids:
-            table = self.request_table(cell_id)
-            table.insert(0, "cell_id", cell_id)
-            table.insert(1, "attempt_id", adopted[cell_id])
-            tables.append(table)
-        if not tables:
-            raise LedgerError(f"{self.path}: no accepted run has a request table yet")
-        return pd.concat(tables, ignore_index=True)
-
     # -- inside ----------------------------------------------------------------------------------
 
-    def _current(self) -> History:
-        if self._writable:
-            self._refresh()
-        return self._history
-
-    def _refresh(self) -> None:
-        self._apply(self._journal.read_new())
-
-    def _apply(self, events: Iterable[Event]) -> None:
-        try:
-            self._history.apply(events)
-        except LedgerError as error:
-            raise LedgerError(f"{self._journal.path}: {error}") from None
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """The lock, every event so far, and no adoption left unsaid."""
-        self._require_writable()
-        with self._journal.exclusive():
-            self._apply(self._journal.repair())
-            implied = self._history.implied
-            if implied:
-                self._append([_adopt_event(*pair, FIRST_OK) for pair in implied.items()])
-            yield
-
-    def _append(self, events: Sequence[Event]) -> None:
-        self._journal.append(events)
-        self._refresh()
+    def _is_fuller(self, row: Row) -> bool:
+        """Whether a run with steps is the one that counts once more, which has none."""
+        counts = self._log.history.adopted[row["cell_id"]]
+        before = self._log.history.rows[counts]["metrics"]
+        same = {name: row["metrics"].get(name) for name in before} == before
+        return same and not self.has_steps(row["cell_id"])
 
     def _write_header(self, contract: Mapping[str, Any]) -> None:
-        if any(self._requests.glob("*.parquet")):
+        if any(files.any_table() for files in self._files.values()):
             raise LedgerError(
-                f"{self.path}: request tables without {self._journal.path.name}; "
+                f"{self.path}: request tables without {self._log.journal.path.name}; "
                 "restore the journal or choose an empty folder"
             )
         header = {
@@ -423,70 +311,28 @@ class Ledger:
             "created": utc_now(),
             "contract": plain_data(contract),
         }
-        self._append([header])
+        self._log.append([header])
         sync_directory(self.path)
 
     def _make_folders(self) -> None:
-        for folder in (self._requests, self._steps, self._locks):
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise write_error(folder, error) from error
-
-    def _remove_orphans(self) -> None:
-        """Tables of attempts that were never recorded, and half-written ones; nothing else."""
-        for folder in (self._requests, self._steps):
-            half_written = folder.glob("*.parquet.tmp")
-            tables = folder.glob("*.parquet")
-            unnamed = (file for file in tables if file.stem not in self._history.rows)
-            for file in [*half_written, *unnamed]:
-                try:
-                    file.unlink()
-                except OSError as error:
-                    raise write_error(file, error) from error
-
-    def _table(self, folder: Path, key: str) -> pd.DataFrame:
-        history = self._current()
-        attempt_id = key if key in history.rows else history.adopted.get(key)
-        if attempt_id is None:
-            raise LedgerError(f"{self.path}: no attempt and no accepted cell is called {key!r}")
-        file = _table_path(folder, attempt_id)
-        reference = history.rows[attempt_id]["provenance"].get("reused_from")
-        if reference is not None:
-            there = self.path / reference["ledger"] / folder.name
-            file = _table_path(there, reference["attempt_id"])
-        if not file.exists():
-            raise LedgerError(f"{file}: attempt {attempt_id} has no such table")
-        return decode_table(file)
+        for files in self._files.values():
+            files.make_folder()
+        try:
+            self._locks.mkdir(exist_ok=True)
+        except OSError as error:
+            raise write_error(self._locks, error) from error
 
     def _row_of(self, cell_id: str, attempt_id: str) -> Row:
-        row = self._history.rows.get(attempt_id)
+        row = self._log.history.rows.get(attempt_id)
         if row is None or row["cell_id"] != cell_id:
             raise LedgerError(f"{self.path}: cell {cell_id} has no attempt {attempt_id!r}")
         return row
-
-    def _require_header(self) -> Event:
-        if self._history.header is None:
-            raise LedgerError(f"{self.path}: there is no ledger here; run the campaign first")
-        return self._history.header
-
-    def _require_writable(self) -> None:
-        if not self._writable:
-            raise LedgerError(f"{self.path}: was opened for reading; use Ledger.open to write")
 
 
 def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _adopt_event(cell_id: str, attempt_id: str, reason: str) -> Event:
-    return {"kind": "adopt", "cell_id": cell_id, "attempt_id": attempt_id, "reason": reason}
-
-
 def _require_reason(reason: str) -> None:
     if not reason.strip():
         raise LedgerError(f"reason must say why, got {reason!r}")
-
-
-def _table_path(folder: Path, attempt_id: str) -> Path:
-    return folder / f"{attempt_id}.parquet"

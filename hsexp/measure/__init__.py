@@ -1,1 +1,1 @@
-"""What a run gives: records, windows, polls, metrics."""
+"""Results of a run: records, windows, polls, metrics."""

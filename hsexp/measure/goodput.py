@@ -1,7 +1,7 @@
 """Latency-qualified goodput: output tokens of requests that meet latencies other requests had.
 
 The thresholds are percentiles of observed requests, so they test how a comparison depends on a
-definition of latency; they are no service-level objectives (Appendices B.4 and E.8, Table E-13).
+definition of latency; they are not service-level objectives (Appendices B.4 and E.8, Table E-13).
 """
 
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ def goodput_tok_per_s(requests: pd.DataFrame, thresholds: Thresholds) -> float |
 
 
 def _latencies(requests: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """E2E and TPOT of each finished request; NaN is a one-token output's TPOT."""
+    """E2E and TPOT of each finished request; the TPOT of a one-token output is NaN."""
     finished = _finished(requests)
     arrival, first, last = (
         finished[name].to_numpy(dtype=np.float64)

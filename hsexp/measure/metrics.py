@@ -1,7 +1,7 @@
 """The summary of a run: each metric is one formula, in one place, over the record's two tables.
 
 Only finished requests count in throughput and latencies, so that a failure never raises a rate; a
-quantity without a single value is None. Percentiles are those of one run, by NumPy's linear rule:
+quantity without any value is None. Percentiles are those of one run, by NumPy's linear rule:
 campaigns average them over seeds and never pool requests of several runs (Section 4.1).
 """
 
@@ -31,7 +31,7 @@ def summarize(record: RunRecord) -> dict[str, Metric]:
             order, a counter that differs from the table's total).
     """
     requests, steps = record.requests, record.steps
-    knows_steps = "num_steps" in steps
+    has_steps = "num_steps" in steps
     finished = (requests["status"] == "finished").to_numpy(dtype=bool)
     num_refused = int((requests["status"] == "refused").sum())
     num_finished = int(finished.sum())
@@ -56,7 +56,7 @@ def summarize(record: RunRecord) -> dict[str, Metric]:
         **submitted_tokens(requests, steps),
         **recorded_totals(requests, steps),
         "num_steps": _known_total(steps, "num_steps"),
-        "event_time_s": float(_step_seconds(steps).sum()) if knows_steps else None,
+        "event_time_s": float(_step_seconds(steps).sum()) if has_steps else None,
         "num_preemptions": _known_total(requests, "num_preemptions"),
         **_gauge("running", gauge(record, "running").samples),
         **_gauge("waiting", gauge(record, "waiting").samples),
@@ -77,7 +77,7 @@ def depth_metrics(requests: pd.DataFrame) -> dict[str, Metric]:
     """Mean depths at first admission and the change since queue entry (Section 4.5, Table C-2).
 
     Fractions of admitted requests by (Jenter, Jadopt): both zero; equal; newly reusable; deeper;
-    shallower. They add up to 1. Only the mean Jadopt for a run that was not traced.
+    shallower. They add up to 1. A run that was not traced has only the mean Jadopt.
     """
     if "adopted_tokens" not in requests:
         return {"adopted_tokens_mean": None}
@@ -175,7 +175,7 @@ def queueing_s(done: _Times) -> Floats:
 def output_intervals_s(done: _Times) -> Floats:
     """TPOT, a request's mean output-token interval: (last - first) / (n - 1) (Table B-8).
 
-    A one-token output has none.
+    A one-token output has no TPOT.
     """
     several = done.generated > 1
     elapsed = (done.finish_s - done.first_token_s)[several]
@@ -192,14 +192,14 @@ def token_gaps_s(done: _Times, steps: pd.DataFrame) -> tuple[Floats, Ints]:
     """ITL, the gaps between a request's output tokens, as distinct gaps and their counts.
 
     A running request gets one token at the end of every step, so a request whose token count equals
-    the steps between its first and last token has one gap a step, as long as the step and the stall
-    before it. Where prefill takes steps of its own, it has one gap a step that decodes. Sum and
-    number of gaps are exact for every request. How the sum divides is not derivable from the tables
-    in two cases:
+    the steps between its first and last token has one gap per step, as long as the step and the
+    stall before it. Where prefill takes steps of its own, it has one gap per decoding step. Sum and
+    number of gaps are exact for every request. The tables do not determine the single gaps in two
+    cases:
 
     * preempted after its first token: the steps without a token are known in number, not in place.
-      Its other gaps are taken as the mean step of its own time, and each preemption as an equal
-      part of the rest.
+      Gaps without a preemption count as the request's mean step, and the preemptions share the
+      rest equally.
     * fewer steps than tokens (several tokens a step, or no step table): all its gaps are equal.
     """
     num_gaps = done.generated - 1
@@ -225,7 +225,7 @@ def token_gaps_s(done: _Times, steps: pd.DataFrame) -> tuple[Floats, Ints]:
 
 
 def _step_index(time_s: Floats, steps: pd.DataFrame) -> Ints:
-    """How many steps have ended at each time, the step that ends just then included."""
+    """Number of steps that have ended by each time, a step that ends exactly then included."""
     if steps.empty:
         return np.zeros(time_s.size, dtype=np.int64)
     start, duration = _floats(steps, "start_s"), _floats(steps, "step_s")
@@ -263,7 +263,7 @@ def _step_gaps(first: Ints, last: Ints, steps: pd.DataFrame) -> tuple[Floats, In
 def _gaps_around_prefill(
     done: _Times, candidates: NDArray[np.bool_], steps: pd.DataFrame
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Every gap of the candidates that got a token in each decoding step, and which those are."""
+    """Every gap of the candidates that got a token in each decoding step, and their mask."""
     found = np.zeros(candidates.size, dtype=bool)
     if not candidates.any():
         return np.empty(0), found
@@ -296,11 +296,11 @@ def _overlap(step: Ints, origin: Ints) -> Ints:
 
 
 def submitted_tokens(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Metric]:
-    """Tokens that the scheduler gave to the steps, by phase (Appendix C.3, Tables C-4 and E-9).
+    """Tokens submitted in all steps, by phase (Appendix C.3, Tables C-4 and E-9).
 
     `initial` is the prompt before a request's first preemption; `replayed` is everything that is
-    prefilled after one: prompt, and outputs generated before (`replayed_output`, None where the
-    engine does not tell them apart).
+    prefilled after a preemption: prompt, and outputs generated before (`replayed_output`, None
+    where the engine does not tell them apart).
     """
     prefill, decode = _step_total(steps, "prefill_tokens"), _step_total(steps, "decode_tokens")
     return {
@@ -314,7 +314,7 @@ def submitted_tokens(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, M
 
 
 def recorded_totals(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Metric]:
-    """The recorded counters over the whole run, and what follows from them (Appendix B.4).
+    """The recorded counters over the whole run, and quantities derived from them (Appendix B.4).
 
     H counts a prompt token when it is first computed and an output token when it is generated, so
     that replays add nothing; O_ctr counts outputs; K counts steps that carry a token.
@@ -336,16 +336,15 @@ def recorded_totals(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Me
 
 
 def once_recorded_input_tokens(h_tokens: int, o_ctr_tokens: int) -> int:
-    """C_once = H - O_ctr (Appendix B.4): input recorded once, no measure of executed prefill."""
+    """C_once = H - O_ctr (Appendix B.4): input recorded once, not a measure of executed prefill."""
     return h_tokens - o_ctr_tokens
 
 
 def stranded_fraction(counters: Mapping[str, float | int | None]) -> float | None:
     """Free bytes of one pool while the other is exhausted, over the bytes of both, by steps (B.4).
 
-    The denominator runs over all steps; that reading is inferred from the size of the printed
-    values (E.12). None for an organization with one pool, which has no such counters: that is no
-    measured zero.
+    The denominator runs over all steps; that reading is inferred from the size of the published
+    values (E.12). None, not zero, for an organization with one pool, which has no such counters.
     """
     return _share(counters, "stranded_byte_steps", "pool_byte_steps")
 
@@ -384,17 +383,17 @@ def central_metrics(record: RunRecord) -> dict[str, Metric]:
 
 
 def load_rates(requests: pd.DataFrame) -> dict[str, Metric]:
-    """Requests per second of the load that was sent: by its plan, and as it went out.
+    """Requests per second of the load, as planned and as sent.
 
-    Both are the gaps between first and last request over their time, so that they are equal for a
-    load that is sent as planned, as a simulated one always is. Arrivals in bursts carry more than
-    the rate that was asked for, see `BurstArrivals`. Refused requests are not sent.
+    Both count the gaps between the first and the last request over the time between them. They are
+    equal for a load that is sent as planned; a simulated load always is. Arrivals in bursts carry
+    more than their `rate_per_s`, see `BurstArrivals`. Refused requests are not sent.
     """
     sent = "sent_s" if "sent_s" in requests else "arrival_s"
-    went = requests[((requests["status"] != "refused") & requests[sent].notna()).to_numpy()]
+    load = requests[((requests["status"] != "refused") & requests[sent].notna()).to_numpy()]
     return {
-        "planned_rate_per_s": _mean_rate(_floats(went, "arrival_s")),
-        "realised_rate_per_s": _mean_rate(_floats(went, sent)),
+        "planned_rate_per_s": _mean_rate(_floats(load, "arrival_s")),
+        "realised_rate_per_s": _mean_rate(_floats(load, sent)),
     }
 
 
@@ -402,11 +401,11 @@ def _mean_rate(times_s: Floats) -> float | None:
     return rate_per_s(times_s.size - 1, float(np.ptp(times_s))) if times_s.size else None
 
 
-# -- what only a measured run has ----------------------------------------------------------------
+# -- measured runs only --------------------------------------------------------------------------
 
 
 def measured_metrics(record: RunRecord, output_tokens: int) -> dict[str, Metric]:
-    """The ledger's timebase (Appendix G.3), and how punctual the load was; empty if simulated."""
+    """The ledger's timebase (Appendix G.3) and the delays of sending; empty if simulated."""
     if record.episode_s is None:
         return {}
     requests = record.requests

@@ -1,4 +1,4 @@
-"""What a one-second poller sees of a run: gauges at whole seconds (Section 4.2, Appendix B.4)."""
+"""Gauges of a run as a one-second poller sees them (Section 4.2, Appendix B.4)."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class Gauge:
 
 
 def gauge(record: RunRecord, column: str) -> Gauge:
-    """What the run's poller saw; for a run without one, what it would have seen."""
+    """Samples of the run's poller; for a run without a poller, samples as it would take them."""
     if record.samples is None:
         samples = poll(record.steps, column)
         times_s = POLL_PERIOD_S * np.arange(samples.size, dtype=np.float64)

@@ -1,7 +1,7 @@
-"""What one run leaves behind: a table of requests, a table of steps, and counters.
+"""The record of one run: a table of requests, a table of steps, and counters.
 
 Both engines fill the same tables; `hsexp.measure.metrics` turns them into the summary of a ledger
-row. A column that an engine does not report is absent, and what follows from it is None.
+row. A column that an engine does not report is absent, and metrics that need it are None.
 """
 
 from dataclasses import dataclass, field
@@ -56,7 +56,7 @@ MEASURED_COLUMNS: dict[str, str] = {
     "num_retries": "int64",  # connections that it lost before this one
     "output_digest": "string",  # first 16 hex digits of the SHA-256 of its token ids
 }
-"""Further columns of a measured run. Latencies count from `arrival_s` all the same, so that a late
+"""Further columns of a measured run. Its latencies count from `arrival_s` too, so that a late
 sender hides nothing."""
 
 SAMPLE_COLUMNS: dict[str, str] = {
@@ -66,8 +66,8 @@ SAMPLE_COLUMNS: dict[str, str] = {
     "free_pages": "int64",  # of all pools; cached pages that nobody references are free
     "preemptions": "int64",  # since the engine started
 }
-"""Columns of the gauges that a measured run was asked for every second. A simulated run has none:
-its step table says what the same poller would have seen."""
+"""Columns of the gauges of a measured run, sampled every second. A simulated run has no samples:
+they follow from its step table."""
 
 
 @dataclass(kw_only=True)
@@ -79,12 +79,12 @@ class RunRecord:
     counters: dict[str, int | float | None] = field(default_factory=dict)
     """Totals that the tables do not hold, e.g. num_preemptions, lost_checkpoints."""
     samples: pd.DataFrame | None = None
-    """Columns of `SAMPLE_COLUMNS`; None where the steps tell."""
+    """Columns of `SAMPLE_COLUMNS`; None if they follow from the steps."""
     token_gaps_s: NDArray[np.float64] | None = None
-    """Every gap between output tokens of finished requests, as the client saw it; None where the
-    steps tell."""
+    """Every gap between output tokens of finished requests, as the client saw it; None if they
+    follow from the steps."""
     episode_s: float | None = None
     """Seconds of the runner's episode: load and completion polling, without boot and shutdown
     (Appendix G.3); None for a simulated run."""
     engine: dict[str, Any] = field(default_factory=dict)
-    """What the engine says of itself: name, time model, pool plan."""
+    """What the engine reports of itself: name, time model, pool plan."""

@@ -3,8 +3,8 @@
     arrivals   |..... 20 % ....|======== 60 % ========|.... 20 % .....|
     window                     start   early | late    end
 
-It is a second view of a finite run and proves no steady state: `drift` says how much the two halves
-of the window differ.
+The window is a second view of a finite run and does not prove a steady state. `drift` measures how
+much its two halves differ.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def central_window(arrival_s: NDArray[np.float64]) -> Window | None:
 
     Args:
         arrival_s: planned arrivals give the common window, the same for all arms of a seed (B.4);
-            the times at which requests really came give the realised one (E.9).
+            actual send times give the realised window (E.9).
     """
     if not arrival_s.size:
         return None
@@ -47,9 +47,9 @@ def central_window(arrival_s: NDArray[np.float64]) -> Window | None:
 def output_tokens_within(requests: pd.DataFrame, steps: pd.DataFrame, window: Window) -> int:
     """Output tokens generated inside the window, also those of requests that end later.
 
-    That the view counts tokens when they are generated, and not when their request completes, is
-    inferred: of the two, it moves the gaps of Table E-14 as printed. A token that ends the replay
-    after a preemption has no recorded time and is left out; there is at most one a preemption.
+    Tokens count when they are generated, not when their request completes. This is inferred: of the
+    two rules, only this one moves the gaps of Table E-14 as published. A token that ends the replay
+    after a preemption has no recorded time and is left out; there is at most one per preemption.
     """
     start = steps["start_s"].to_numpy(dtype=np.float64)
     duration = steps["step_s"].to_numpy(dtype=np.float64)
@@ -76,7 +76,7 @@ class Halves:
     @property
     def drift(self) -> float:
         """Change from the early to the late half over the larger of the two: in [-1, 1]; 0 is no
-        drift. The paper's limit for it is not printed."""
+        drift. The paper does not state its limit."""
         larger = max(self.early, self.late)
         return 0.0 if larger == 0.0 else (self.late - self.early) / larger
 

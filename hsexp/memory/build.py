@@ -1,13 +1,10 @@
 """Assembles a memory from its settings and a budget."""
 
-from hsexp.memory.admission import HeadroomAdmission, floor_of
 from hsexp.memory.cache import Cache
 from hsexp.memory.config import MemoryConfig
 from hsexp.memory.hybrid import HybridMemory
-from hsexp.memory.lifetime import ReleaseSuperseded, RetainDemanded
 from hsexp.memory.observer import Observer
 from hsexp.memory.organizations.base import Organization
-from hsexp.memory.pinning import NoPinning, PinDemanded
 from hsexp.memory.pool import PagePool
 
 
@@ -33,36 +30,23 @@ def build_memory(
             cannot carry the model.
     """
     organization = config.layout if layout is None else layout
-    pools = tuple(PagePool(spec) for spec in organization.plan(nominal_bytes).pools)
-    states = organization.build_states(pools)
-    retention, pinning = config.retention, config.pinning
+    order = config.organization.release_order
+    pools = tuple(PagePool(spec, order) for spec in organization.plan(nominal_bytes).pools)
     cache = Cache(
         pools=pools,
-        states=states,
+        states=organization.build_states(pools),
         block_size=organization.block_size,
         checkpoint_grid=organization.checkpoint_grid,
-        order=config.organization.release_order,
         observer=observer,
     )
     return HybridMemory(
         cache,
         num_admission_states=config.organization.num_admission_states,
-        admission=HeadroomAdmission(
-            pools,
-            headroom=config.admission.headroom,
-            reserve_fraction=config.organization.reserve_fraction,
+        admission=config.admission.build(
+            pools, reserve_fraction=config.organization.reserve_fraction
         ),
-        lifetime=ReleaseSuperseded()
-        if retention.requesters is None
-        else RetainDemanded(retention.requesters, demand_keys=retention.demand_keys),
-        pinning=NoPinning()
-        if pinning.requesters is None
-        else PinDemanded(
-            states,
-            requesters=pinning.requesters,
-            demand_keys=pinning.demand_keys,
-            max_pages=floor_of(pinning.protected_fraction, states.pool.spec.num_pages),
-        ),
+        retention=config.retention.build(),
+        pinning=config.pinning.build(cache.states),
         max_leaves=max_leaves,
         max_drafts=max_drafts,
     )

@@ -16,7 +16,6 @@ from typing import Any
 from hsexp.memory.checkpoint import Checkpoint, Slab, StateStore
 from hsexp.memory.index import CacheIndex
 from hsexp.memory.observer import LossCause, Observer
-from hsexp.memory.policies.eviction import ReleaseOrder
 from hsexp.memory.pool import PagePool
 from hsexp.memory.sequence import MISS, Depths, Hit, PrefixKeys, SequenceMemory
 
@@ -45,7 +44,6 @@ class Cache:
         states: StateStore,
         block_size: int,
         checkpoint_grid: int,
-        order: ReleaseOrder,
         observer: Observer | None = None,
     ) -> None:
         """
@@ -57,7 +55,6 @@ class Cache:
         self.states = states
         self.block_size = block_size
         self.checkpoint_grid = checkpoint_grid
-        self.order = order
         self.observer = observer
         self.block_index: CacheIndex[int] = CacheIndex()
         self.checkpoint_index: CacheIndex[Checkpoint] = CacheIndex()
@@ -142,10 +139,8 @@ class Cache:
         """Whether blocks and a state can be taken together."""
         states = self.states.pages_needed(1) if new_state else 0
         if self._is_shared:
-            return new_blocks + states <= len(self.attention_pool.queue)
-        return new_blocks <= len(self.attention_pool.queue) and states <= len(
-            self.states.pool.queue
-        )
+            return new_blocks + states <= self.attention_pool.num_free
+        return new_blocks <= self.attention_pool.num_free and states <= self.states.pool.num_free
 
     def by_pool(self, blocks: int, state_pages: int) -> list[int]:
         """Pages of each pool that attention blocks and the pages of states take."""
@@ -157,8 +152,7 @@ class Cache:
 
     def release_blocks(self, pages: Iterable[int]) -> None:
         """Drop a reference from each attention page."""
-        order = self.order
-        self.attention_pool.release(pages, hashed=order.hashed, plain=order.plain_attention)
+        self.attention_pool.release(pages, "attention")
         self.supply += 1
 
     def release_state(self, checkpoint: Checkpoint) -> None:
@@ -318,7 +312,7 @@ class Cache:
         num_entries = len(self.block_index) + len(self.checkpoint_index)
         self.supply += 1
         for pool in self.pools:
-            for page in pool.queue:
+            for page in pool.free_pages():
                 entry = pool.entries[page]
                 if entry is not None:
                     self.lose(pool, page, entry, cause="reset")

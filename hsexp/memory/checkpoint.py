@@ -11,7 +11,6 @@ state takes and where its convolution state lies.
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
 
-from hsexp.memory.policies.eviction import ReleaseOrder
 from hsexp.memory.pool import MemoryFault, PagePool
 
 NO_LINE = -1
@@ -87,9 +86,8 @@ class Slab:
 class StateStore(ABC):
     """Where recurrent and convolution states live. All operations are whole-state."""
 
-    def __init__(self, pool: PagePool, order: ReleaseOrder, *, pages_per_state: int) -> None:
+    def __init__(self, pool: PagePool, *, pages_per_state: int) -> None:
         self.pool = pool
-        self.order = order
         self.pages_per_state = pages_per_state
 
     @abstractmethod
@@ -123,13 +121,10 @@ class StateStore(ABC):
         checkpoint.refs -= 1
         if checkpoint.refs:
             return
-        order, pages = self.order, checkpoint.pages
-        if checkpoint.key is not None:  # then every page is an entry
-            self.pool.release(pages, hashed=order.hashed, plain=order.hashed)
-            return
-        self.pool.release(pages[:1], hashed=order.hashed, plain=order.plain_representative)
+        pages = checkpoint.pages
+        self.pool.release(pages[:1], "representative")
         if len(pages) > 1:
-            self.pool.release(pages[1:], hashed=order.hashed, plain=order.plain_members)
+            self.pool.release(pages[1:], "member")
 
     def num_slabs(self) -> int | None:
         """Slabs that exist; None for stores without."""

@@ -12,7 +12,7 @@ one by one, as they did the first time.
 """
 
 from collections.abc import Hashable, Sequence
-from typing import overload
+from typing import Any
 
 from hsexp.memory.sequence import PrefixKeys
 
@@ -101,13 +101,7 @@ class _WithLength(Sequence[Hashable]):
     def __len__(self) -> int:
         return len(self._keys)
 
-    @overload
-    def __getitem__(self, index: int) -> Hashable: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Hashable]: ...
-
-    def __getitem__(self, index: int | slice) -> Hashable | Sequence[Hashable]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             start, _, step = index.indices(len(self))
             assert step == 1

@@ -13,19 +13,19 @@ cancelled within the step. Nothing here knows a clock, a configuration framework
 
 from collections.abc import Hashable
 
-from hsexp.memory.admission import HeadroomAdmission
 from hsexp.memory.branching.drafting import Drafting
 from hsexp.memory.branching.forks import Branching
 from hsexp.memory.cache import Cache
-from hsexp.memory.lifetime import ReleaseSuperseded
-from hsexp.memory.pinning import NoPinning
+from hsexp.memory.policies.admission import Admission
+from hsexp.memory.policies.pinning import Pinning
+from hsexp.memory.policies.retention import Retention
 from hsexp.memory.pool import MemoryFault
 from hsexp.memory.recount import check_cache
 from hsexp.memory.sequence import Copy, Hit, Refusal, SequenceMemory
 
 
 class HybridMemory:
-    """Lives of requests over one cache, under the policies of admission, lifetime and pinning.
+    """Lives of requests over one cache, under the policies of admission, retention and pinning.
 
     It has a method for every event of such a life, which makes some more than twenty.
     """
@@ -35,9 +35,9 @@ class HybridMemory:
         cache: Cache,
         *,
         num_admission_states: int,
-        admission: HeadroomAdmission,
-        lifetime: ReleaseSuperseded,
-        pinning: NoPinning,
+        admission: Admission,
+        retention: Retention,
+        pinning: Pinning,
         max_leaves: int = 0,
         max_drafts: int = 0,
     ) -> None:
@@ -46,7 +46,7 @@ class HybridMemory:
         self.checkpoint_grid = cache.checkpoint_grid
         self.num_admission_states = num_admission_states
         self.admission = admission
-        self.lifetime = lifetime
+        self.retention = retention
         self.pinning = pinning
         self.branching = Branching(cache, max_leaves=max_leaves)
         self._sharers = self.branching.sharers
@@ -126,7 +126,7 @@ class HybridMemory:
                 )
         self.unpin(sequence.request_id)
         num_boundaries = (sequence.num_prompt_tokens - 1) // self.checkpoint_grid
-        self.lifetime.on_admission(sequence.request_id, sequence.keys.checkpoints[:num_boundaries])
+        self.retention.on_admission(sequence.request_id, sequence.keys.checkpoints[:num_boundaries])
         if cache.observer is not None:
             cache.observer.on_adopt(sequence, hit)
 
@@ -303,7 +303,7 @@ class HybridMemory:
         cache, checkpoint = self.cache, sequence.superseded
         assert checkpoint is not None
         sequence.superseded = None
-        if self.lifetime.keeps(checkpoint):
+        if self.retention.keeps(checkpoint):
             sequence.retained.append(checkpoint)
             cache.counters.retained_checkpoints += 1
             if cache.observer is not None:
@@ -344,10 +344,10 @@ class HybridMemory:
         """One line a pool, for reports of a stalled run."""
         lines = []
         for pool in self.cache.pools:
-            cached = sum(pool.entries[page] is not None for page in pool.queue)
             lines.append(
                 f"pool {pool.spec.name}: {pool.spec.num_usable} pages, {pool.num_free} free "
-                f"({cached} of them cached), {pool.spec.num_usable - pool.num_free} referenced"
+                f"({pool.num_cached} of them cached), "
+                f"{pool.spec.num_usable - pool.num_free} referenced"
             )
         lines.append(f"pins: {self.pinning.num_pins}")
         return "\n".join(lines)

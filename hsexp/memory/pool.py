@@ -1,19 +1,19 @@
-"""A pool of equal pages: who references them, and the queue from which they are reassigned.
+"""A pool of equal pages: who references them, and which are free to be reassigned.
 
     page 0 ............ null page, never handed out
     refs[p] > 0 ....... referenced: an execution (or a pin) may touch it; not in the queue
-    refs[p] == 0 ...... in the queue, head first to go; it may still hold a cached entry
+    refs[p] == 0 ...... in the queue, which says who goes first; it may still hold a cached entry
 
 "Free" counts every queued page, cached or not. Before reassigned pages are handed out, the owner
 of the cached entries is told (`on_reassign`), so nothing is readable under an old key.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-End = Literal["head", "tail"]
+from hsexp.memory.policies.eviction import EvictionOrder, PageKind
 
 
 class MemoryFault(RuntimeError):
@@ -44,33 +44,39 @@ class PoolSpec:
 class PagePool:
     """Reference counts, cached entries and the free queue of one pool."""
 
-    __slots__ = ("entries", "on_reassign", "queue", "refs", "spec")
+    __slots__ = ("_queue", "entries", "num_free", "on_reassign", "refs", "spec")
 
-    def __init__(self, spec: PoolSpec) -> None:
+    def __init__(self, spec: PoolSpec, order: EvictionOrder) -> None:
         if spec.num_pages < 2:
             raise ValueError(f"pool {spec.name} needs at least 2 pages, got {spec.num_pages}")
         self.spec = spec
         self.refs = [0] * spec.num_pages
         self.entries: list[Any] = [None] * spec.num_pages
         """What is cached in a page: an attention key, a Checkpoint, a Slab, or None."""
-        self.queue: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, spec.num_pages))
+        self.num_free = spec.num_usable
+        self._queue = order.build(range(1, spec.num_pages))
         self.on_reassign: Callable[[list[int]], None] = _own_no_entries
         """Told which pages get a new owner; it leaves their entries None. Losing an entry never
         moves a queued page."""
 
     @property
-    def num_free(self) -> int:
-        return len(self.queue)
+    def num_cached(self) -> int:
+        """Free pages that hold a cached entry; counted through."""
+        entries = list(map(self.entries.__getitem__, self._queue))
+        return len(entries) - entries.count(None)
+
+    def free_pages(self) -> Iterator[int]:
+        """The next one to be reassigned first."""
+        return iter(self._queue)
 
     def take(self, count: int) -> list[int]:
-        """Reference `count` pages from the head of the queue, all or none."""
-        queue = self.queue
-        if not 0 <= count <= len(queue):
+        """Reference the next `count` pages of the queue, all or none."""
+        if not 0 <= count <= self.num_free:
             raise MemoryFault(
-                f"pool {self.spec.name}: {count} pages asked for, {len(queue)} are free"
+                f"pool {self.spec.name}: {count} pages asked for, {self.num_free} are free"
             )
-        popitem, refs = queue.popitem, self.refs
-        pages = [popitem(False)[0] for _ in range(count)]
+        refs, pages = self.refs, self._queue.pop(count)
+        self.num_free -= count
         self.on_reassign(pages)
         for page in pages:
             refs[page] = 1
@@ -78,32 +84,34 @@ class PagePool:
 
     def hold(self, pages: Iterable[int]) -> None:
         """Add a reference to each page; a queued page leaves the queue."""
-        refs, queue = self.refs, self.queue
-        for page in pages:
-            if page <= 0:
-                raise MemoryFault(f"pool {self.spec.name}: {page} is no page to hold")
-            if refs[page] == 0:
-                del queue[page]
-            refs[page] += 1
+        refs = self.refs
+        queued: list[int] = []
+        try:
+            for page in pages:
+                if page <= 0:
+                    raise MemoryFault(f"pool {self.spec.name}: {page} is no page to hold")
+                if refs[page] == 0:
+                    queued.append(page)
+                refs[page] += 1
+        finally:  # also those before a fault
+            self._queue.remove(queued)
+            self.num_free -= len(queued)
 
-    def release(self, pages: Iterable[int], *, hashed: End, plain: End) -> None:
-        """Drop a reference from each page in the given order.
-
-        The last one queues the page, at the `hashed` end if it holds a cached entry, else at the
-        `plain` end.
-        """
-        refs, queue, entries = self.refs, self.queue, self.entries
-        move_to_end = queue.move_to_end
-        hashed_first, plain_first = hashed == "head", plain == "head"
-        for page in pages:
-            count = refs[page]
-            if count < 1 or page < 1:  # a negative one would count from the end
-                raise MemoryFault(f"pool {self.spec.name}: page {page} is freed but not held")
-            refs[page] = count - 1
-            if count == 1:
-                queue[page] = None
-                if plain_first if entries[page] is None else hashed_first:
-                    move_to_end(page, last=False)
+    def release(self, pages: Iterable[int], kind: PageKind) -> None:
+        """Drop a reference from each page in the given order; the last one queues the page."""
+        refs = self.refs
+        freed: list[int] = []
+        try:
+            for page in pages:
+                count = refs[page]
+                if count < 1 or page < 1:  # a negative one would count from the end
+                    raise MemoryFault(f"pool {self.spec.name}: page {page} is freed but not held")
+                refs[page] = count - 1
+                if count == 1:
+                    freed.append(page)
+        finally:  # also those before a fault
+            self._queue.put(freed, kind, self.entries)
+            self.num_free += len(freed)
 
     def count_unreferenced(self, pages: Iterable[int]) -> int:
         """How many of the pages are queued, so that holding them would use up free pages."""
@@ -111,11 +119,17 @@ class PagePool:
 
     def check_integrity(self) -> None:
         """Every page is the null page, referenced, or queued: exactly one of the three."""
-        referenced = sum(count > 0 for count in self.refs)
-        assert 0 not in self.queue and self.refs[0] == 0 and self.entries[0] is None
-        assert all(self.refs[page] == 0 for page in self.queue)
+        queued = list(self._queue)
+        assert len(queued) == len(set(queued)) == self.num_free
+        assert 0 not in queued and self.refs[0] == 0 and self.entries[0] is None
+        assert all(self.refs[page] == 0 for page in queued)
         assert min(self.refs) >= 0
-        assert referenced + len(self.queue) + 1 == self.spec.num_pages
+        assert self.refs.count(0) == self.num_free + 1
+
+
+def floor_of(fraction: float, count: int) -> int:
+    """floor(fraction * count), exact for decimal fractions (0.29 of 100 is 29, not 28)."""
+    return math.floor(round(fraction * count, 9))
 
 
 def _own_no_entries(pages: list[int]) -> None:

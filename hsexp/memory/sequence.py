@@ -46,7 +46,7 @@ class SequenceMemory:
     scratch: Checkpoint | None = None
     """The state over draft tokens, until they are accepted or not (`branching.drafting`)."""
     retained: list[Checkpoint] = field(default_factory=list)
-    """Superseded states that the lifetime policy keeps until this request leaves."""
+    """Superseded states that the retention policy keeps until this request leaves."""
 
     @property
     def num_states(self) -> int:

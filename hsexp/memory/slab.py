@@ -2,7 +2,7 @@
 
     slot:  free | active (its state is referenced) | cached (published, not referenced)
     slab:  active  .. some slot is active; the page is referenced
-           idle ..... only cached and free slots; the page is queued (release_order.idle_slab)
+           idle ..... only cached and free slots; the page is queued (`policies.eviction`)
            gone ..... no slot in use; the page is an ordinary page again
 
 Reassigning an idle slab's page invalidates every checkpoint with a slot in it first. An idle slab
@@ -12,17 +12,15 @@ may also be woken by a new state, which takes its page out of the queue.
 import heapq
 
 from hsexp.memory.checkpoint import Checkpoint, Slab, StateStore
-from hsexp.memory.policies.eviction import ReleaseOrder
-from hsexp.memory.pool import End, MemoryFault, PagePool
+from hsexp.memory.policies.eviction import PageKind
+from hsexp.memory.pool import MemoryFault, PagePool
 
 
 class SlabStateStore(StateStore):
     """SSM members in pages, convolution states in slots of shared slabs."""
 
-    def __init__(
-        self, pool: PagePool, order: ReleaseOrder, *, pages_per_state: int, num_slots: int
-    ) -> None:
-        super().__init__(pool, order, pages_per_state=pages_per_state)
+    def __init__(self, pool: PagePool, *, pages_per_state: int, num_slots: int) -> None:
+        super().__init__(pool, pages_per_state=pages_per_state)
         self.num_slots = num_slots
         self.slabs: dict[int, Slab] = {}
         """By page."""
@@ -50,7 +48,7 @@ class SlabStateStore(StateStore):
         return len(checkpoint.pages) + (checkpoint.slab.num_active == 0)
 
     def allocate(self) -> Checkpoint:
-        needed, free = self.pages_needed(1), len(self.pool.queue)
+        needed, free = self.pages_needed(1), self.pool.num_free
         if needed > free:
             raise MemoryFault(
                 f"pool {self.pool.spec.name}: a state needs {needed} pages, {free} are free"
@@ -100,13 +98,12 @@ class SlabStateStore(StateStore):
             self._enlist(slab)
             return
         self.free_active_slots -= slab.num_free
-        end = self._end_of_idle(checkpoint)
         if slab.num_used:
-            self.pool.release((slab.page,), hashed=end, plain=end)
             self._enlist(slab)
         else:
             self._dissolve(slab)
-            self.pool.release((slab.page,), hashed=end, plain=end)
+        kind: PageKind = "slab_of_plain" if checkpoint.key is None else "slab_of_cached"
+        self.pool.release((slab.page,), kind)
 
     def forget(self, checkpoint: Checkpoint) -> None:
         super().forget(checkpoint)
@@ -118,13 +115,6 @@ class SlabStateStore(StateStore):
                 self._enlist(slab)
             else:
                 self._dissolve(slab)
-
-    def _end_of_idle(self, last_released: Checkpoint) -> End:
-        """Where an idle slab's page queues."""
-        order = self.order
-        if order.idle_slab != "like_state":
-            return order.idle_slab
-        return order.plain_representative if last_released.key is None else order.hashed
 
     def _slab_with_free_slot(self) -> Slab:
         """The first active slab with room, else the first idle one, else a new page."""

@@ -34,7 +34,7 @@ class Plan:
     campaign: str
     cells: tuple[Cell, ...]
     contract: dict[str, Any]
-    """What all cells of one ledger share: everything but the axes."""
+    """What the cells share and what the names in their axes mean (`hsexp.plan.contract`)."""
     notes: tuple[str, ...]
     """What was narrowed or chosen while planning, in words."""
     registration: dict[str, Any] = field(default_factory=dict)
@@ -42,8 +42,10 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """Names what is frozen before the first run: the contract and the registration."""
-        return content_key({"contract": self.contract, "registration": self.registration})
+        """Names what is frozen before the first run: the contract of these cells, without its
+        free texts, and the registration of their campaign."""
+        contract = {part: value for part, value in self.contract.items() if part != "words"}
+        return content_key({"contract": contract, "registration": self.registration})
 
 
 def content_digest(data: object) -> str:
@@ -82,3 +84,10 @@ def _leaves(data: object, path: str) -> Iterator[tuple[str, object]]:
             yield from _leaves(value, f"{path}[{index}]")
     else:
         yield path, data
+
+
+def format_seeds(seeds: Sequence[int]) -> str:
+    """Consecutive seeds as first-last, others listed; they ascend."""
+    if len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1:
+        return f"{seeds[0]}-{seeds[-1]}"
+    return ", ".join(map(str, seeds))

@@ -3,47 +3,40 @@
 import itertools
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from hsexp.config.axes import ARM_AXES, AXES, SEEDS
-from hsexp.config.base import Config, ConfigError, parse_union
+from hsexp.config.base import ConfigError, parse_union
 from hsexp.config.campaigns import Block
-from hsexp.config.catalog import options, read_option
+from hsexp.config.catalog import read_option
 from hsexp.config.device import DeviceConfig
 from hsexp.config.engine import VllmEngine
 from hsexp.config.launch import Launch
 from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.plan.cells import Cell, Plan, content_key
+from hsexp.plan.contract import contract_of
 from hsexp.plan.registration import registration_of
+from hsexp.plan.resolve import Catalog, changes, resolve
 from hsexp.plan.run import RunConfig, VllmRunConfig
-from hsexp.plan.scale import scaled, scaled_option
 from hsexp.sim.config import SchedulerConfig
 from hsexp.workload import WorkloadConfig
 from hsexp.workload.arrivals import ArrivalsConfig
-
-_GROUP_AXES = tuple(axis for axis in AXES if axis.options is not None)
-"""Axes whose values name options of a Hydra group."""
-
-_OPEN_ENDED = ("bytes",)
-"""Options that say nothing by themselves."""
 
 
 def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
     """Every cell of a serving campaign, in the order in which they run.
 
     Args:
-        engine: "sim" or "vllm", what `engine` of the launch was resolved to.
+        engine: the engine that the launch's `engine` was resolved to.
 
     Raises:
         ConfigError: an axis value is unknown or a resolved cell is refused.
     """
-    launch = scaled(launch)
+    resolved = resolve(launch)
+    launch, catalog = resolved.launch, resolved.catalog
     campaign = launch.serving
     blocks, notes = _narrow(launch)
-    if launch.scale is not None:
-        notes.insert(0, f"scale {launch.scale.name}: budgets x {launch.scale.budget_factor:g}")
-    catalog = _catalog(launch)
     cells: dict[str, Cell] = {}
     for name, block in blocks.items():
         for axes in _combinations(block, rotate=engine != "sim"):
@@ -68,8 +61,8 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
     return Plan(
         campaign=campaign.name,
         cells=tuple(cells.values()),
-        contract=_contract(launch, catalog, engine=engine),
-        notes=tuple(notes),
+        contract=contract_of(campaign.name, cells.values()),
+        notes=(*resolved.notes, *notes),
         registration=registration_of(launch),
     )
 
@@ -78,10 +71,10 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
 
 
 def _narrow(launch: Launch) -> tuple[dict[str, Block], list[str]]:
-    """Blocks after narrowing. A block that lacks a chosen value is left out while another block
-    has it; where none has it, the value replaces the axis in all."""
+    """Blocks after narrowing, and notes. Blocks that lack a chosen value are left out; if every
+    block lacks it, the value replaces the axis in all of them."""
     blocks, notes = dict(launch.serving.blocks), []
-    for axis in AXES:
+    for axis in (*ARM_AXES, SEEDS):
         chosen = axis.pinned(launch)
         if chosen is None:
             continue
@@ -97,11 +90,14 @@ def _narrow(launch: Launch) -> tuple[dict[str, Block], list[str]]:
                 for name, block in blocks.items()
                 if set(chosen) <= set(block.values(axis))
             } or blocks
-            notes.append(f"{axis.name} narrowed to {_words(chosen)} (of {_words(declared)})")
+            notes.append(
+                f"{axis.name} narrowed to {_describe_values(chosen)} "
+                f"(of {_describe_values(declared)})"
+            )
         else:
             notes.append(
-                f"{axis.name} set to {_words(chosen)}, which the campaign does not plan "
-                f"(it has {_words(declared)})"
+                f"{axis.name} set to {_describe_values(chosen)}, which the campaign does not plan "
+                f"(it has {_describe_values(declared)})"
             )
         try:
             blocks = {
@@ -114,7 +110,7 @@ def _narrow(launch: Launch) -> tuple[dict[str, Block], list[str]]:
     return blocks, notes
 
 
-def _words(values: Any) -> str:
+def _describe_values(values: Any) -> str:
     values = list(values)
     if len(values) > 6 and all(isinstance(value, int) for value in values):
         return f"{len(values)} values from {values[0]} to {values[-1]}"
@@ -146,53 +142,31 @@ def _size(block: Block) -> int:
 # -- resolving -----------------------------------------------------------------------------------
 
 
-def _catalog(launch: Launch) -> dict[str, dict[str, Config]]:
-    """Every option of the axes' groups, checked; a pinned group replaces its option."""
-    catalog: dict[str, dict[str, Config]] = {}
-    for axis in _GROUP_AXES:
-        group = axis.name
-        catalog[group] = {
-            name: parse_union(
-                axis.options,
-                scaled_option(launch.scale, group, read_option(group, name)),
-                path=f"{group}.{name}",
-            )
-            for name in options(group)
-            if name not in _OPEN_ENDED
-        }
-        pinned = getattr(launch, group)
-        if pinned is not None:
-            catalog[group][pinned.name] = pinned
-    return catalog
-
-
 def _resolve(
     launch: Launch,
     block: Block,
     axes: Mapping[str, Any],
-    catalog: dict[str, dict[str, Config]],
+    catalog: Catalog,
     *,
     engine: Literal["sim", "vllm"],
 ) -> RunConfig:
     laws = {
-        "workload": dict(_of_block(launch.workload, "workload", block.workload)),
-        "arrivals": dict(_of_block(launch.arrivals, "arrivals", block.arrivals)),
+        "workload": dict(_law_of(block.workload, "workload", launch.workload)),
+        "arrivals": dict(_law_of(block.arrivals, "arrivals", launch.arrivals)),
         "admission": {},
     }
     chosen: dict[str, Any] = {"seed": axes["seed"]}
     for axis in ARM_AXES:
         value = axes[axis.name]
         if axis.options is not None:
-            if value not in catalog[axis.name]:
-                read_option(axis.name, value)  # refuses with the options there are
-            chosen[axis.name] = catalog[axis.name][value]
+            chosen[axis.name] = catalog.option(axis.name, value)
         elif len(axis.path) == 1:
             chosen[axis.name] = value
         else:
             section, setting = axis.path
             laws[section][setting] = value
     if laws["workload"].get("kind") != "synthetic":
-        del laws["workload"]["sharing"]  # a trace has what it has
+        del laws["workload"]["sharing"]  # a trace fixes its own sharing
     chosen |= {
         "model": launch.model,
         "admission": AdmissionConfig.parse(laws["admission"], path="admission"),
@@ -215,14 +189,14 @@ def _resolve(
 
 
 def _device_of(launch: Launch, *, engine: str) -> DeviceConfig:
-    """A real engine measures: what the device's steps would take is no part of its runs."""
+    """The device of a run; without a step-time model on a real engine, which measures its steps."""
     if engine == "sim":
         return launch.device
     return launch.device.model_copy(update={"step_time": None, "source": "measured"})
 
 
 def _serving_of(launch: Launch) -> dict[str, Any]:
-    """What a run on vLLM has beyond a simulated one.
+    """Settings that only a run on vLLM has.
 
     Raises:
         ConfigError: the device is only simulated.
@@ -243,8 +217,11 @@ def _serving_of(launch: Launch) -> dict[str, Any]:
     }
 
 
-def _of_block(of_launch: dict[str, Any], group: str, name: str | None) -> dict[str, Any]:
-    return of_launch if name is None else read_option(group, name)
+def _law_of(name: str | None, group: str, law_of_launch: dict[str, Any]) -> dict[str, Any]:
+    """The launch's law, or the block's own one with what the command line changes in a law."""
+    if name is None:
+        return law_of_launch
+    return read_option(group, name) | changes(group, law_of_launch)
 
 
 def _scheduler_of(
@@ -263,60 +240,3 @@ def _scheduler_of(
 
 def _exact_of(launch: Launch, block: Block) -> bool:
     return launch.engine.exact if block.exact is None else block.exact
-
-
-def _contract(
-    launch: Launch, catalog: dict[str, dict[str, Config]], *, engine: str
-) -> dict[str, Any]:
-    """What every cell of the ledger shares. The axes' options are part of it, so that a ledger
-    never holds two meanings of one name; budgets carry theirs in their bytes."""
-    blocks = launch.serving.blocks.values()
-    separate = {name: block.separate for name, block in launch.serving.blocks.items()}
-    return (
-        {
-            "campaign": launch.serving.name,
-            "engine": engine,
-            "model": launch.model.model_dump(mode="json"),
-            "device": _device_of(launch, engine=engine).model_dump(mode="json"),
-            "scheduler": launch.scheduler.model_dump(mode="json"),
-            "separate": {name: chosen for name, chosen in separate.items() if chosen is not None},
-            "workload": _named_laws(
-                launch.workload, "workload", [block.workload for block in blocks], axis="sharing"
-            ),
-            "arrivals": _named_laws(
-                launch.arrivals, "arrivals", [block.arrivals for block in blocks], axis="rate_per_s"
-            ),
-        }
-        | {
-            group: {name: option.model_dump(mode="json") for name, option in members.items()}
-            for group, members in catalog.items()
-            if group != "budget"
-        }
-        | _serving_contract(launch, engine=engine)
-        | _exact_contract(launch)
-    )
-
-
-def _serving_contract(launch: Launch, *, engine: str) -> dict[str, Any]:
-    """Nothing for a simulation, so that its ledgers stay what they are."""
-    if engine == "sim":
-        return {}
-    serving = _serving_of(launch)
-    return {"serving": serving | {"hardware": serving["hardware"].model_dump(mode="json")}}
-
-
-def _exact_contract(launch: Launch) -> dict[str, Any]:
-    """Nothing where no block is exact, so that ledgers from before stay what they are."""
-    exact = {name: _exact_of(launch, block) for name, block in launch.serving.blocks.items()}
-    return {"exact": exact} if any(exact.values()) else {}
-
-
-def _named_laws(
-    of_launch: dict[str, Any], group: str, names: Iterable[str | None], *, axis: str
-) -> dict[str, Any]:
-    """The laws that the campaign's blocks draw from, without the axis that fills them."""
-    laws = {name or "launch": _of_block(of_launch, group, name) for name in names}
-    return {
-        name: {key: value for key, value in law.items() if key != axis}
-        for name, law in laws.items()
-    }

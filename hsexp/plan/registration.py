@@ -1,20 +1,20 @@
-"""What a campaign fixes before its first run: its tests, its seeds and its rules.
+"""The registration of a campaign: the tests, seeds and rules that it fixes before its first run.
 
-The ledger keeps it from the first launch on and refuses another one (`Ledger.register`). It is what
-the campaign declares: a launch that narrows seeds or adds others changes nothing here.
+The ledger keeps the registration of the first launch and refuses a different one
+(`Ledger.register`). A registration holds what the campaign declares: a launch that narrows seeds or
+adds others does not change it.
 """
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
-from hsexp.config.catalog import options, read_option
+from hsexp.config.catalog import options, read_option, remembered
 from hsexp.config.launch import Launch
 
 _FAMILIES = "analysis/families"
 
 _PRESENTATION = ("title", "source", "tables", "figures")
-"""Fields of conf/analysis that decide nothing, beside `published_*`."""
+"""Fields of conf/analysis that do not affect a test, like the fields `published_*`."""
 
 
 def registration_of(launch: Launch) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def registration_of(launch: Launch) -> dict[str, Any]:
 
 
 def _analysis_of(launch: Launch) -> dict[str, Any]:
-    """As it was composed, else as it stands in conf/analysis under the campaign's name."""
+    """The composed analysis, else the one in conf/analysis under the campaign's name."""
     name = launch.serving.name
     if launch.analysis is not None or name not in options("analysis"):
         return launch.analysis or {}
@@ -39,7 +39,7 @@ def _analysis_of(launch: Launch) -> dict[str, Any]:
 
 
 def _families_of(campaign: str) -> dict[str, Any]:
-    """Families of tests that draw on the campaign's runs: all tests, because Holm counts them."""
+    """Families that use the campaign's runs, each with all its tests, because Holm counts them."""
     return {
         name: _decisive(family)
         for name, family in _families().items()
@@ -47,7 +47,7 @@ def _families_of(campaign: str) -> dict[str, Any]:
     }
 
 
-@cache
+@remembered
 def _families() -> dict[str, dict[str, Any]]:
     return {name: read_option(_FAMILIES, name) for name in options(_FAMILIES)}
 

@@ -21,7 +21,7 @@ class RunConfig(MemoryConfig):
     budget: BudgetConfig
     isolation: IsolationConfig
     trace: bool
-    """Record state depths of every request (never changes what happens)."""
+    """Record state depths of every request, without changing the run."""
     workload: WorkloadConfig
     arrivals: ArrivalsConfig | None
     """None replays the arrival times of a trace."""
@@ -31,7 +31,7 @@ class RunConfig(MemoryConfig):
     seed: Seed
 
     def memory(self, observer: Observer | None = None) -> HybridMemory:
-        """A fresh memory as the run asks for it.
+        """A new memory with the run's settings.
 
         Raises:
             ValueError: the budget is too small, or the organization cannot carry the model.
@@ -40,12 +40,13 @@ class RunConfig(MemoryConfig):
 
 
 class VllmRunConfig(RunConfig):
-    """A run on real vLLM: also what serves it. Its device has no step-time model: it measures."""
+    """A run on real vLLM and its serving settings. It measures its steps, so its device has no
+    step-time model."""
 
     engine: Literal["vllm"]
     hardware: HardwareConfig
     checkpoint: str | None
-    """Null: seeded weights."""
+    """Weights that vLLM can load; null uses seeded weights."""
     transport: Literal["http", "inproc"]
     num_warmup_requests: Annotated[int, Field(ge=0)]
     max_retries: Annotated[int, Field(ge=0)]

@@ -1,16 +1,19 @@
-"""A campaign at another size: what `conf/scale` says, laid over what Hydra composed.
+"""A campaign at another size: an option of `conf/scale` replaces values of the composed launch.
 
-A value that the command line changed is taken as it is; only values as they stand in `conf/` are
-replaced. So `workload.num_requests=20` beside a scale means 20.
+Only values that equal those in `conf/` are replaced. A value that the command line changed stays as
+it is: `workload.num_requests=20` with a scale means 20.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from hsexp.config.base import Config, ConfigError
-from hsexp.config.campaigns import ScaleConfig
+from hsexp.config.campaigns import ScaleConfig, ServingCampaign
 from hsexp.config.catalog import options, read_option
 from hsexp.config.launch import Launch
+
+_PINNED = ("budget", "organization")
+"""Groups of which a scale changes the options."""
 
 
 def scaled(launch: Launch) -> Launch:
@@ -19,9 +22,12 @@ def scaled(launch: Launch) -> Launch:
     Raises:
         ConfigError: the scale has no design for the campaign.
     """
-    scale, campaign = launch.scale, launch.serving
-    if scale is None:
-        return launch
+    scale, campaign = launch.scale, launch.campaign
+    if scale is None or campaign is None or not campaign.uses("scale"):
+        return launch.model_copy(update={"scale": None})
+    pinned = {group: _pinned(scale, group, getattr(launch, group)) for group in _PINNED}
+    if not isinstance(campaign, ServingCampaign):
+        return launch.model_copy(update=pinned)
     if campaign.name not in scale.campaigns:
         raise ConfigError(
             f"scale {scale.name} has no design for campaign {campaign.name}; it has "
@@ -31,8 +37,7 @@ def scaled(launch: Launch) -> Launch:
         update={
             "campaign": campaign.model_copy(update={"blocks": scale.campaigns[campaign.name]}),
             "workload": scaled_option(scale, "workload", launch.workload),
-            "budget": _pinned(scale, "budget", launch.budget),
-            "organization": _pinned(scale, "organization", launch.organization),
+            **pinned,
         }
     )
 

@@ -1,4 +1,4 @@
-"""Which drafts the target keeps, so that what comes out is distributed as the target alone samples.
+"""Which drafts the target keeps, so that the output has the distribution of the target alone.
 
     draft 1   accepted with min(1, p_target / p_draft)     else: a token of the residual, and stop
     draft 2   ...
@@ -17,17 +17,17 @@ import numpy as np
 from hsexp.speculation.sampling import Probabilities, sample
 
 _SUM_TOLERANCE = 1e-9
-"""What rounding may leave between a sum of probabilities and 1."""
+"""Largest rounding error of a sum of probabilities."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What one verification pass came to."""
+    """Result of one verification pass."""
 
     num_accepted: int
     """Leading drafts that are kept."""
     token: int
-    """The target's own token behind them: from the residual, or the bonus."""
+    """The target's own token after them: from the residual, or the bonus."""
 
 
 def acceptance_probability(target: float, draft: float) -> float:
@@ -45,7 +45,7 @@ def acceptance_probability(target: float, draft: float) -> float:
 
 
 def residual(target: Probabilities, draft: Probabilities) -> Probabilities:
-    """max(0, p_target - p_draft), normalised: where the token behind a rejected draft comes from.
+    """max(0, p_target - p_draft), normalised: the distribution after a rejected draft.
 
     Raises:
         ValueError: the distributions are equal, so that no draft can be rejected.
@@ -72,7 +72,7 @@ def verify(
         target: the target's k + 1 distributions, given no draft, one draft, ..., all of them.
 
     Raises:
-        ValueError: lengths do not fit, or something is no probability distribution.
+        ValueError: lengths do not fit, or something is not a probability distribution.
     """
     if len(draft) != len(drafts) or len(target) != len(drafts) + 1:
         raise ValueError(

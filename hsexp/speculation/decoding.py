@@ -1,4 +1,4 @@
-"""Draft-and-verify decoding over any two models that say how likely each next token is."""
+"""Draft-and-verify decoding over any two models that give a distribution of the next token."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from hsexp.speculation.sampling import Probabilities, sample
 
 
 class LanguageModel(Protocol):
-    """What target and drafter have in common; they share a vocabulary."""
+    """Interface of target and drafter, which share a vocabulary."""
 
     def distribution(self, tokens: Sequence[int]) -> Probabilities:
-        """Of the token after these, [vocabulary]."""
+        """Distribution of the token after `tokens`, [vocabulary]."""
         ...
 
 
@@ -25,11 +25,11 @@ class Pass:
     drafts: tuple[int, ...]
     num_accepted: int
     token: int
-    """The target's own, behind the accepted drafts."""
+    """The target's own token, after the accepted drafts."""
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """What it yields."""
+        """The tokens that the pass yields."""
         return (*self.drafts[: self.num_accepted], self.token)
 
 
@@ -44,7 +44,7 @@ class SpeculativeDecoder:
         self.rng = rng
 
     def run_pass(self, tokens: Sequence[int], num_drafts: int) -> Pass:
-        """Draft behind the tokens, verify, and accept; without drafts it is ordinary decoding."""
+        """Draft after the tokens, verify, and accept; with no drafts this is ordinary decoding."""
         known, drafts = list(tokens), list[int]()
         draft_distributions = []
         for _ in range(num_drafts):
@@ -58,7 +58,7 @@ class SpeculativeDecoder:
     def target_distributions(
         self, known: Sequence[int], drafts: Sequence[int]
     ) -> list[Probabilities]:
-        """Of the token after `known`, and after each draft behind it: one more than drafts."""
+        """The target's distributions after `known` and after each draft: one more than drafts."""
         return [
             self.target.distribution([*known, *drafts[:place]]) for place in range(len(drafts) + 1)
         ]

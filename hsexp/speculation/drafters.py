@@ -1,4 +1,4 @@
-"""A drafter whose acceptance is known, so that everything measured about it can be wrong."""
+"""A drafter of known acceptance, so that a measured rate can be checked against theory."""
 
 from collections.abc import Sequence
 
@@ -9,16 +9,16 @@ from hsexp.speculation.sampling import Probabilities
 
 
 class DilutedDrafter:
-    """The target's distribution with probability a, else a token that the target never says.
+    """Drafts from the target's distribution with probability a, else a token with p_target = 0.
 
-    Each draft is accepted with probability a, independently of the others: the good part is
-    accepted always, since p_target / p_draft = 1 / a there, and the other part never.
+    Each draft is accepted with probability a, independently of the others: a token of the target's
+    distribution always, since p_target / p_draft = 1 / a, and the other token never.
     """
 
     def __init__(self, target: LanguageModel, *, acceptance: float, never: int) -> None:
         """
         Args:
-            never: a token to which the target gives probability zero, whatever came before.
+            never: a token to which the target always gives probability zero.
 
         Raises:
             ValueError: `acceptance` is not in [0, 1].
@@ -30,14 +30,15 @@ class DilutedDrafter:
         self.never = never
 
     def distribution(self, tokens: Sequence[int]) -> Probabilities:
-        """
+        """Distribution of the draft after `tokens`, [vocabulary].
+
         Raises:
-            ValueError: the target does say the token that it never says.
+            ValueError: the target gives the token `never` a positive probability.
         """
         of_target = self.target.distribution(tokens)
         if of_target[self.never] > 0.0:
             raise ValueError(
-                f"token {self.never} must have no probability, the target gives it "
+                f"token {self.never} must have probability 0, the target gives it "
                 f"{float(of_target[self.never])}"
             )
         diluted: Probabilities = np.multiply(of_target, self.acceptance)

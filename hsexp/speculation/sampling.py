@@ -1,4 +1,4 @@
-"""Drawing tokens: from one distribution, and with a seed of its own in every branch."""
+"""Draw a token from a distribution, and seed every branch of a request by itself."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,7 @@ Probabilities = NDArray[np.float64]
 
 
 def sample(probabilities: Probabilities, rng: np.random.Generator) -> int:
-    """A token of the distribution; never one of probability zero."""
+    """Draw a token; never one of probability zero."""
     cumulative = np.cumsum(probabilities)
     return int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
 

@@ -1,7 +1,7 @@
 """Arrival times: exponential gaps, plain or in bursts. Plain ones have exactly `rate_per_s`.
 
-A burst runs the same process faster, in ON time only, and OFF windows part its wall time. The last
-OFF window is never waited for, so a burst carries more than `rate_per_s`:
+A burst runs the same process faster, in ON time only, with OFF windows in between. A run does not
+wait for its last OFF window, so a burst carries more than `rate_per_s`:
 
     ON time      |  | |     | :  | ||    | :  | |         rate x (on + off) / on
     wall time    |  | |     | [   OFF   ]  | ||    | [   OFF   ]  | |
@@ -27,10 +27,10 @@ class PoissonArrivals(Config):
 class BurstArrivals(Config):
     """Poisson arrivals squeezed into ON windows (Appendix E.4).
 
-    `rate_per_s` is the mean over whole cycles of ON and OFF time. A run ends in an ON window, and
-    nobody waits for the OFF window after it, so its load is higher: 300 requests at 1.7 per second,
-    5 s on and 15 s off, arrive in 164.1 s instead of 176.5 s, at 1.83 per second. A row's
-    `planned_rate_per_s` and `realised_rate_per_s` say what its run carried.
+    `rate_per_s` is the mean over whole cycles of ON and OFF time. A run ends in an ON window and
+    does not wait for the OFF window after it, so its load is higher: 300 requests at 1.7 per
+    second, 5 s on and 15 s off, arrive in 164.1 s instead of 176.5 s, at 1.83 per second. A row's
+    `planned_rate_per_s` and `realised_rate_per_s` give the load of its run.
     """
 
     kind: Literal["burst"]

@@ -31,8 +31,8 @@ class SyntheticWorkload(Config):
     shared_tokens: Annotated[int, Field(ge=0)]
     """Length of a shared context."""
     sharing: Fraction
-    """Fraction q of requests whose context is really shared; the others get private content of
-    the same lengths."""
+    """Fraction q of requests whose context is shared; the others get private content of the same
+    lengths."""
     suffix_median_tokens: PositiveFloat
     suffix_sigma: PositiveFloat
     """Standard deviation of the log suffix length."""
@@ -63,7 +63,7 @@ def generate(spec: SyntheticWorkload, arrivals: ArrivalsConfig, seed: int) -> Wo
 
     One generator per seed, draws in a fixed order: contexts, suffixes, outputs, gaps, sharing.
     Sharing comes last and compares one uniform number per request with q, so lengths, contexts
-    and arrivals do not depend on q, and whoever shares at q also shares at any larger q.
+    and arrivals do not depend on q, and a request that shares at q also shares at any larger q.
     """
     rng = np.random.default_rng(seed)
     n = spec.num_requests
@@ -104,7 +104,7 @@ def _zipf(num_contexts: int, exponent: float) -> NDArray[np.float64]:
 
 
 def _token_counts(clipped: NDArray[np.float64], *, mean: float) -> list[int]:
-    """Multiply to the mean, then round, at least 1; what the factor lifts over the clip stays."""
+    """Lengths multiplied to the mean and rounded, at least 1. They are not clipped again."""
     scaled = clipped * (mean / clipped.mean())
     return [max(1, round(length)) for length in scaled.tolist()]
 

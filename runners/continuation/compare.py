@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Run = dict[str, Any]
-"""What one run of an engine tells; see `runners.continuation.engine`."""
+"""What one run of an engine reports; see `runners.continuation.engine`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class Compared:
 
 
 _EVENTS = ("preemptions", "lost_checkpoints", "reclaimed_slabs", "retained_checkpoints")
-"""Counters of the memory that say that a treatment happened."""
+"""Counters of the memory that show that a treatment happened."""
 
 
 def compare(treated: Sequence[Compared], references: tuple[Run, Run]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _rows(one: Compared, first: Run, second: Run) -> Iterator[dict[str, Any]]:
 
 
 def _is_stable(first: Run, second: Run, name: str) -> bool:
-    """Both adopted nothing and gave the same."""
+    """Both reused nothing and gave the same."""
     return all(
         first[what].get(name) == second[what].get(name) for what in ("tokens", "logprobs", "states")
     ) and not (first["cached"][name] or second["cached"][name])

@@ -1,15 +1,15 @@
 """Runs continuation checks in a process of its own: `python -m runners.continuation.engine FOLDER`.
 
 The process reads FOLDER/job-N.json as they come, N = 0, 1, ..., and answers each with
-FOLDER/answer-N.json; a job that says "end" ends it. vLLM is loaded once; every run has an engine of
+FOLDER/answer-N.json; the job "end" ends it. vLLM is loaded once; every run has an engine of
 its own, since one of a small model starts within a second.
 
-What a run tells of itself (`Observed`), by the name of the ask::
+What a run reports (`Observed`), by the name of the ask::
 
     tokens, logprobs           what came out
     states                     SHA-256 of recurrent, convolution and KV bytes at boundaries, as
-                               adopted or, the first time, as computed
-    cached                     tokens adopted at the first admission
+                               reused or, the first time, as computed
+    cached                     tokens reused at the first admission
     generated_when_preempted   output tokens that requests had when they were preempted
     max_running, steps, counters of the memory, pool_requests: the pool in requests
 """
@@ -30,7 +30,7 @@ from typing import Any
 import torch
 
 from hsexp.config.catalog import read_option
-from hsexp.engine.mini import SPECIAL_TOKENS, VOCABULARY, seeded_checkpoint
+from hsexp.engine.mini import SPECIAL_TOKENS, VOCABULARY, seeded_weights
 from hsexp.engine.settings import EngineSettings
 from hsexp.memory import Hit, Observer, SequenceMemory
 from hsexp.memory.policies.retention import RetentionConfig
@@ -66,7 +66,7 @@ def main(folder: Path) -> None:
 
 
 class Bench:
-    """Engines of one arm after the other, and the references that they gave."""
+    """Checks one arm after the other, and keeps the references of the current one."""
 
     def __init__(self) -> None:
         self._references: tuple[Run, Run] | None = None
@@ -116,7 +116,7 @@ class Engines:
         self.report: dict[str, str] = {}
         self._settings = settings
         self._token_budget = token_budget
-        self._model = seeded_checkpoint(settings.model, seed=seed)
+        self._model = seeded_weights(settings.model, seed=seed)
         unanswered = prompts.with_turns({ask.name: [0] * ask.max_tokens for ask in prompts.members})
         self._max_tokens = max(len(ask.prompt) + ask.max_tokens for ask in unanswered.asks)
 
@@ -283,7 +283,7 @@ class _Watch(Observer):
         self._logprobs: dict[str, list[dict[str, float]]] = {}
         self._max_running = self._steps = 0
 
-    # -- what the memory tells ---------------------------------------------------------------------
+    # -- called by the memory ----------------------------------------------------------------------
 
     def on_adopt(self, sequence: SequenceMemory, hit: Hit) -> None:
         key = _key(sequence.request_id)
@@ -296,10 +296,10 @@ class _Watch(Observer):
             request = self._scheduler.requests[sequence.request_id]
             self._preempted.append(request.num_output_tokens)
 
-    # -- what the loop tells -----------------------------------------------------------------------
+    # -- called by the loop ------------------------------------------------------------------------
 
     def preempt_youngest(self) -> None:
-        """As vLLM does it where memory is short, without waiting until it is."""
+        """Preempt as vLLM does when memory is short."""
         scheduler = self._scheduler
         request = scheduler.running.pop()
         scheduler._preempt_request(request, time.monotonic(), drop_stale_output=True)

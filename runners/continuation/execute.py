@@ -18,7 +18,7 @@ from runners.vllm.faults import RunFault, tail
 REQUEST_COLUMNS: dict[str, str] = {
     "request": "string",
     "adopted_tokens": "int64",  # at its first admission
-    "stable_reference": "bool",  # both isolated runs gave the same, and adopted nothing
+    "stable_reference": "bool",  # both isolated runs gave the same, and reused nothing
     "equal_tokens": "bool",
     "equal_logprobs": "bool",  # bit for bit
     "max_logprob_difference": "float64",  # up to the first token that differs
@@ -85,7 +85,7 @@ def metrics_of(requests: pd.DataFrame, found: dict[str, Any]) -> dict[str, float
 
 
 def _job(run: ContinuationRun) -> dict[str, Any]:
-    """As `runners.continuation.engine` reads it. Policies and budget are the treatment's."""
+    """The job for `runners.continuation.engine`. The treatment sets policies and budget."""
     return {
         "settings": EngineSettings.without_policies(
             model=run.model,
@@ -105,7 +105,7 @@ _kept: CheckProcess | None = None
 
 
 def _process_for(run: ContinuationRun, logs: Path, limit_s: float) -> CheckProcess:
-    """The process of this worker, started where there is none."""
+    """The process of this worker, started if there is none."""
     global _kept
     if _kept is None:
         logs.mkdir(parents=True, exist_ok=True)

@@ -9,9 +9,10 @@ from hsexp.config.catalog import read_option
 from hsexp.config.device import HardwareConfig
 from hsexp.config.launch import Launch
 from hsexp.memory.geometry import ModelConfig, StateGeometry
-from hsexp.memory.organizations import OrganizationConfig, create
+from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.organizations.s2 import S2Config
 from hsexp.plan.cells import Cell, Plan, content_key
+from hsexp.plan.resolve import memory_for
 from runners.continuation.run import ContinuationRun
 from runners.continuation.treatments import TREATMENTS
 
@@ -25,6 +26,58 @@ def make_plan(launch: Launch, campaign: ContinuationCampaign) -> Plan:
         ConfigError: a treatment or an organization is unknown, or a cell is refused.
     """
     _require_known(campaign.treatments)
+    hardware = _require_runnable(launch, campaign)
+    pinned = launch.organization
+    organizations = campaign.organizations if pinned is None else (pinned.name,)
+    cells: list[Cell] = []
+    notes: list[str] = []
+    for seed, dtype_bytes, name, exact, depth in itertools.product(
+        launch.seeds or campaign.seeds,
+        campaign.dtype_bytes,
+        organizations,
+        campaign.exact,
+        campaign.depths_tokens,
+    ):
+        model = launch.model.model_copy(update={"dtype_bytes": dtype_bytes})
+        config = _organization(launch, campaign, name, model)
+        grid = memory_for(config, model).layout.checkpoint_grid
+        if depth < grid:
+            notes.append(f"depth {depth} has no boundary for {name}, whose grid is {grid} tokens")
+            continue
+        cells += (
+            _cell(
+                campaign.name,
+                name,
+                ContinuationRun(
+                    model=model,
+                    organization=config,
+                    exact=exact,
+                    depth_tokens=depth,
+                    treatment=treatment,
+                    token_budget=launch.scheduler.token_budget,
+                    cap=campaign.cap,
+                    hardware=hardware,
+                    seed=seed,
+                ),
+            )
+            for treatment in campaign.treatments
+            if TREATMENTS[treatment].applies_to(config.kind)
+        )
+    return Plan(
+        campaign=campaign.name,
+        cells=tuple(cells),
+        contract=_contract(campaign.name, cells),
+        notes=tuple(dict.fromkeys(notes)),
+        registration={"seeds": list(campaign.seeds), "treatments": list(campaign.treatments)},
+    )
+
+
+def _require_runnable(launch: Launch, campaign: ContinuationCampaign) -> HardwareConfig:
+    """The hardware of a launch whose engines can be run.
+
+    Raises:
+        ConfigError: the model has weights of its own, or the device is only simulated.
+    """
     if launch.model.checkpoint is not None:
         raise ConfigError(
             f"model.checkpoint must be null for campaign {campaign.name}, whose weights come from "
@@ -36,55 +89,19 @@ def make_plan(launch: Launch, campaign: ContinuationCampaign) -> Plan:
             f"device.hardware is required to run vllm, got null for device {launch.device.name}: "
             "it is only simulated"
         )
-    pinned = launch.organization
-    organizations = campaign.organizations if pinned is None else (pinned.name,)
-    cells, notes = [], []
-    for seed, dtype_bytes, name, exact, depth in itertools.product(
-        launch.seeds or campaign.seeds,
-        campaign.dtype_bytes,
-        organizations,
-        campaign.exact,
-        campaign.depths_tokens,
-    ):
-        model = launch.model.model_copy(update={"dtype_bytes": dtype_bytes})
-        config = _organization(launch, campaign, name, model)
-        grid = create(config, model).checkpoint_grid
-        if depth < grid:
-            notes.append(f"depth {depth} has no boundary for {name}, whose grid is {grid} tokens")
-        for treatment in campaign.treatments:
-            only = TREATMENTS[treatment].only
-            if depth >= grid and (not only or config.kind in only):
-                axes = {
-                    "organization": name,
-                    "dtype": DTYPES[dtype_bytes],
-                    "exact": exact,
-                    "depth_tokens": depth,
-                    "treatment": treatment,
-                    "seed": seed,
-                }
-                run = ContinuationRun(
-                    model=model,
-                    organization=config,
-                    exact=exact,
-                    depth_tokens=depth,
-                    treatment=treatment,
-                    token_budget=launch.scheduler.token_budget,
-                    cap=campaign.cap,
-                    hardware=hardware,
-                    seed=seed,
-                )
-                cells.append(_cell(campaign.name, axes, run))
-    return Plan(
-        campaign=campaign.name,
-        cells=tuple(cells),
-        contract=_contract(launch, campaign, hardware),
-        notes=tuple(dict.fromkeys(notes)),
-        registration={"seeds": list(campaign.seeds), "treatments": list(campaign.treatments)},
-    )
+    return hardware
 
 
-def _cell(campaign: str, axes: dict[str, Any], run: ContinuationRun) -> Cell:
+def _cell(campaign: str, organization: str, run: ContinuationRun) -> Cell:
     config = run.model_dump(mode="json")
+    axes = {
+        "organization": organization,
+        "dtype": DTYPES[run.model.dtype_bytes],
+        "exact": run.exact,
+        "depth_tokens": run.depth_tokens,
+        "treatment": run.treatment,
+        "seed": run.seed,
+    }
     paired = {axis: axes[axis] for axis in ("depth_tokens", "treatment", "seed")}
     return Cell(
         campaign=campaign,
@@ -108,19 +125,17 @@ def _organization(
     return config
 
 
-def _contract(
-    launch: Launch, campaign: ContinuationCampaign, hardware: HardwareConfig
-) -> dict[str, Any]:
-    """What all checks of a ledger share."""
-    return {
-        "campaign": campaign.name,
-        "engine": "vllm",
-        "model": launch.model.model_dump(mode="json"),
-        "hardware": hardware.model_dump(mode="json"),
-        "token_budget": launch.scheduler.token_budget,
-        "cap": campaign.cap,
-        "slots_per_slab": campaign.slots_per_slab,
-    }
+def _contract(campaign: str, cells: list[Cell]) -> dict[str, Any]:
+    """What the checks share. What an organization is depends on the bytes of an element too."""
+    contract: dict[str, Any] = {"campaign": campaign, "engine": "vllm"}
+    organizations: dict[str, Any] = {}
+    for cell in cells:
+        run, axes = cell.config, cell.axes
+        model = {key: value for key, value in run["model"].items() if key != "dtype_bytes"}
+        same = {key: run[key] for key in ("hardware", "token_budget", "cap")}
+        contract |= {"model": model, **same}
+        organizations[f"{axes['organization']}/{axes['dtype']}"] = run["organization"]
+    return contract | {"options": {"organization/dtype": organizations}}
 
 
 def _require_known(treatments: tuple[str, ...]) -> None:

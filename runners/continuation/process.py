@@ -42,7 +42,7 @@ class CheckProcess:
     ) -> None:
         """
         Args:
-            environment: what vLLM reads, beside `ENVIRONMENT`.
+            environment: variables for vLLM besides `ENVIRONMENT`.
             limit_s: longest time for one check.
             program: answers jobs as `runners.continuation.engine` does.
         """

@@ -4,7 +4,7 @@
     prefix     [ depth tokens        ]
     members    [ prefix              ][ own ]   ends: B + 1, B + g/3, B + g/2, B + g - 6, B + g, ...
     consumers  [ k g of the prefix ][ own, one grid interval and a third ]   for every boundary k
-    turns      [ member             ][ what it was answered ][ own ]
+    turns      [ member             ][ its answer ][ own ]
 
 B is the first boundary at or behind the prefix. A member of B + 1 tokens has a last chunk of a
 single token; one of B + g - 6 crosses a boundary while it decodes; one of B + g ends on it.
@@ -20,7 +20,7 @@ OUTPUT_TOKENS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """A request: what is asked for, whenever it is."""
+    """What a request asks for, without its time."""
 
     name: str
     prompt: tuple[int, ...]
@@ -70,7 +70,7 @@ class Prompts:
         )
 
     def with_turns(self, answers: Mapping[str, Sequence[int]]) -> "Prompts":
-        """The same, and the next turns after these answers."""
+        """The same prompts, with the next turns after these answers."""
         turns = [
             Ask(
                 name=f"turn-{i}",
@@ -82,7 +82,7 @@ class Prompts:
 
     @property
     def asks(self) -> tuple[Ask, ...]:
-        """Whatever a reference is needed for."""
+        """All requests that need a reference."""
         return self.members + self.consumers + self.turns
 
     def producer(self, consumer: int) -> Ask:

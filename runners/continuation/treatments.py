@@ -1,8 +1,8 @@
 """What is done to requests, and how to see that it really happened (fidelity, Appendix D.5).
 
 A treatment arranges requests and a memory; the engine runs them, and every request is compared with
-its isolated recomputation. A pool that must be tight is tried from wide to narrow, until what was
-wanted happens.
+its isolated recomputation. A pool that must be tight is tried from wide to narrow, until everything
+has happened.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any
 from runners.continuation.prompts import Ask, Prompts
 
 Observed = Mapping[str, Any]
-"""What a run tells of itself; see `runners.continuation.engine`."""
+"""What a run reports; see `runners.continuation.engine`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Scenario:
     """Bytes of state, as multiples of what the largest request takes alone; the first at which
     everything happened counts."""
     compared: tuple[str, ...] | None = None
-    """Names of the asks that are compared with references; None is all."""
+    """Names of the asks that are compared with references; None means all."""
     retention: str = "off"
     preempt_at: tuple[int, ...] = ()
     """Steps before which the youngest running request is preempted."""
@@ -54,7 +54,10 @@ class Treatment:
     title: str
     scenarios: Callable[[Prompts], Sequence[Scenario]]
     only: tuple[str, ...] = ()
-    """Kinds of organization that it can happen to; empty is all."""
+    """Kinds of organization that it can happen to; empty means all."""
+
+    def applies_to(self, kind: str) -> bool:
+        return not self.only or kind in self.only
 
 
 ROOMY = 12.0
@@ -101,7 +104,7 @@ def _repeat(prompts: Prompts) -> list[Scenario]:
 
 
 def _hits(prompts: Prompts) -> list[Scenario]:
-    """A producer leaves a checkpoint, a consumer adopts it; then the next boundary's."""
+    """A producer leaves a checkpoint, a consumer reuses it; then the next boundary's."""
     pairs = [
         (prompts.producer(index), consumer) for index, consumer in enumerate(prompts.consumers)
     ]
@@ -178,7 +181,7 @@ def _slabs(prompts: Prompts) -> list[Scenario]:
 
 
 def _preemption(prompts: Prompts) -> list[Scenario]:
-    """The youngest request is taken off twice, and once all of them with the cache."""
+    """The youngest request is preempted twice, and once all of them lose the cache too."""
     happened = {
         "a request was preempted": _counted("preemptions"),
         "one had generated tokens": lambda run: any(run["generated_when_preempted"]),
@@ -235,4 +238,4 @@ TREATMENTS = {
         Treatment(name="isolation", title="SHARE and ISOLATE", scenarios=_isolation),
     )
 }
-"""By name, in the order in which they are told."""
+"""By name, in the order of the tables."""

@@ -1,8 +1,8 @@
 """Sends the requests of a run over HTTP, each at its planned time, whatever the server does.
 
-The load is open: nobody waits for an answer before the next request goes out, and latencies count
-from the planned time. Outputs are streamed and counted by token ids, not by chunks. Every request
-has a connection of its own, so that none is lost to a server that closes an idle one.
+The load is open: no request waits for an earlier answer, and latencies count from the planned time.
+Outputs are streamed and counted by token ids, not by chunks. Every request has a connection of its
+own, since a server may close an idle one.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ from runners.vllm.poller import Poller
 from runners.vllm.process import EngineProcess
 
 _LEAD_S = 0.5
-"""Before second 0: every sender waits for its time by then."""
+"""Time before second 0 in which every sender gets ready."""
 
 _WATCH_S = 0.2
-"""How often the engine is looked after."""
+"""Period at which the engine is checked."""
 
 _DEATH_WAIT_S = 10.0
 """A server whose engine has died refuses at once and ends a few seconds later."""
 
 _REASON_CHARACTERS = 300
-"""Of what a server says, as far as a reason repeats it."""
+"""Most characters of a server's message that a reason repeats."""
 
 _READ_BYTES = 2**23
 """Longest line of a stream: the first one repeats the prompt."""
@@ -45,7 +45,7 @@ _BROKEN = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, Connection
 
 
 def run_load(url: str, load: Load, process: EngineProcess) -> Measured:
-    """Carry out a load against the server at `url`.
+    """Send a load to the server at `url`.
 
     Raises:
         RunFault: the run gives no numbers.
@@ -61,7 +61,7 @@ class _Client:
         self._load = load
         self._process = process
         self._bodies: list[bytes] = []
-        """First tries, encoded before second 0."""
+        """Bodies of the first tries, encoded before second 0."""
 
     async def run(self) -> Measured:
         async with aiohttp.ClientSession(
@@ -85,13 +85,13 @@ class _Client:
     async def _guarded(
         self,
         work: Awaitable[None],
-        beside: Awaitable[None] | None = None,
+        background: Awaitable[None] | None = None,
         finish: Callable[[], None] | None = None,
     ) -> None:
-        """Do the work, and what runs beside it, until both have ended or anything fails."""
+        """Run the work and the background task until both have ended or anything fails."""
         watch = asyncio.ensure_future(self._watch())
         main = asyncio.ensure_future(work)
-        others = [] if beside is None else [asyncio.ensure_future(beside)]
+        others = [] if background is None else [asyncio.ensure_future(background)]
         try:
             await _first_failure(watch, main, others)
             if finish is not None:
@@ -102,7 +102,7 @@ class _Client:
             await _cancel([watch, main, *others])
 
     async def _watch(self) -> None:
-        """Never ends by itself.
+        """Watch the engine; never returns.
 
         Raises:
             RunFault: the engine has ended, or makes no progress.
@@ -115,7 +115,7 @@ class _Client:
     # -- requests ----------------------------------------------------------------------------------
 
     async def _warm_up(self) -> None:
-        """Warm-up requests, one after the other; then nothing is cached any more."""
+        """Send the warm-up requests one after the other, then empty the cache."""
         for index, prompt in enumerate(self._load.warmup):
             body = _body(prompt, WARMUP_TOKENS, request_id=f"hsexp-warmup-{index}", salt=None)
             async with self._session.post(f"{self._url}/v1/completions", data=body) as response:
@@ -135,7 +135,7 @@ class _Client:
             await _cancel(senders)
 
     async def _send(self, index: int, request: Request, start_ns: int) -> None:
-        """One request: again after a lost connection, as often as it may."""
+        """Send one request, and retry it after a lost connection."""
         streams, num_tries = self._load.streams, self._load.max_retries + 1
         await asyncio.sleep(max(0.0, seconds_until(at(start_ns, request.arrival_s))))
         for retry in range(num_tries):
@@ -177,8 +177,8 @@ class _Client:
                 raise ConnectionResetError("the stream ended before its end mark")
         if computed != prompt:
             raise PromptChanged(
-                f"{what}: {len(prompt)} tokens were sent, and the engine computed "
-                + ("others" if computed else "what it does not say")
+                f"{what}: {len(prompt)} tokens were sent, and the engine "
+                + ("computed others" if computed else "does not report what it computed")
             )
 
     async def _require_success(self, response: aiohttp.ClientResponse, what: str) -> None:
@@ -193,7 +193,7 @@ class _Client:
             )
 
     async def _refuse(self, message: str, *, dying: bool) -> None:
-        """Raise RequestRefused; of an engine that may be dying only if it does not."""
+        """Raise RequestRefused, or EngineDied if an engine that may be dying does so in time."""
         give_up_ns = at(now_ns(), _DEATH_WAIT_S if dying else 0.0)
         while now_ns() < give_up_ns:
             self._process.raise_if_ended("serving requests", EngineDied)

@@ -31,15 +31,15 @@ class Episode:
         return (self.end_ns - self.begin_ns) / _NS_PER_S
 
     def seconds(self, stamp_ns: int) -> float:
-        """Since the start of the workload."""
+        """Seconds since the start of the workload."""
         return (stamp_ns - self.start_ns) / _NS_PER_S
 
 
 def at(start_ns: int, seconds: float) -> int:
-    """The stamp so many seconds after another one."""
+    """The stamp that lies `seconds` after `start_ns`."""
     return start_ns + round(seconds * _NS_PER_S)
 
 
 def seconds_until(stamp_ns: int) -> float:
-    """From now; negative for a stamp that is past."""
+    """Seconds from now; negative for a past stamp."""
     return (stamp_ns - now_ns()) / _NS_PER_S

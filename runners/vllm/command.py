@@ -19,16 +19,16 @@ _DTYPES = {2: "bfloat16", 4: "float32"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkpoint:
+class Weights:
     """Weights on this machine."""
 
     name: str
-    """As the cell calls them: never a path of this machine."""
+    """Their name in the ledger, never a path of this machine."""
     folder: Path
     vocabulary: int
 
 
-def checkpoint_of(config: VllmRunConfig) -> Checkpoint:
+def weights_of(config: VllmRunConfig) -> Weights:
     """Find the weights, or make seeded ones.
 
     Raises:
@@ -36,9 +36,9 @@ def checkpoint_of(config: VllmRunConfig) -> Checkpoint:
         OSError: there are no such weights.
     """
     if config.checkpoint is None:
-        from hsexp.engine.mini import seeded_checkpoint
+        from hsexp.engine.mini import seeded_weights
 
-        folder, name = seeded_checkpoint(config.model), "seeded"
+        folder, name = seeded_weights(config.model), "seeded"
     elif Path(config.checkpoint).is_dir():
         folder = Path(config.checkpoint)
         name = folder.name
@@ -47,7 +47,7 @@ def checkpoint_of(config: VllmRunConfig) -> Checkpoint:
 
         folder, name = Path(snapshot_download(config.checkpoint)), config.checkpoint
     shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return Checkpoint(name=name, folder=folder, vocabulary=shape["vocab_size"])
+    return Weights(name=name, folder=folder, vocabulary=shape["vocab_size"])
 
 
 def engine_arguments(config: VllmRunConfig, *, record: Path) -> dict[str, Any]:
@@ -83,10 +83,10 @@ def engine_arguments(config: VllmRunConfig, *, record: Path) -> dict[str, Any]:
 
 
 def server_flags(arguments: dict[str, Any], *, model: Path, port: int, grace_s: float) -> list[str]:
-    """The same as flags of vLLM's server.
+    """The engine arguments as flags of vLLM's server.
 
     Args:
-        grace_s: what the engine may take to end: without it the end of its record is lost.
+        grace_s: time that the engine has to end; without it the end of its record is lost.
     """
     flags = ["--model", str(model), "--served-model-name", "hsexp"]
     flags += ["--host", "127.0.0.1", "--port", str(port)]
@@ -101,7 +101,7 @@ def server_flags(arguments: dict[str, Any], *, model: Path, port: int, grace_s: 
 
 
 def environment_of(config: VllmRunConfig) -> dict[str, str]:
-    """What vLLM reads from the environment."""
+    """Environment variables for vLLM."""
     environment = {
         "VLLM_SERVER_DEV_MODE": "1",  # the prefix cache is emptied behind the warm-up
         "VLLM_NO_USAGE_STATS": "1",

@@ -82,7 +82,7 @@ def read_engine_record(path: Path, episode: Episode) -> EngineRecord:
 
 
 def _lines(path: Path) -> Iterator[list[Any]]:
-    """Whole lines; a torn last one is what a killed engine leaves."""
+    """Whole lines; a killed engine may leave a torn last one."""
     try:
         with path.open(encoding="utf-8") as file:
             for line in file:

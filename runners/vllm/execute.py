@@ -15,11 +15,11 @@ from runners.sim import workload_of
 from runners.trial import Outcome
 from runners.vllm.command import (
     SERVER,
-    Checkpoint,
-    checkpoint_of,
+    Weights,
     engine_arguments,
     environment_of,
     server_flags,
+    weights_of,
 )
 from runners.vllm.engine_record import read_engine_record
 from runners.vllm.facts import observed_facts
@@ -31,7 +31,7 @@ from runners.vllm.record import put_together
 from runners.vllm.tokens import prompt_tokens, warmup_prompts
 
 _RAW = ("engine.jsonl", "events.jsonl", "engine.json", "load.json")
-"""Files of an attempt whose content a good run has in the ledger's tables."""
+"""Files of an attempt that are deleted after a good run: the ledger's tables have their content."""
 
 
 def execute(
@@ -50,13 +50,13 @@ def execute(
     config = VllmRunConfig.parse(cell.config)
     workload, digest = workload_of(config)
     refused = refusals(config, workload)
-    checkpoint = checkpoint_of(config)
-    load = load_of(config, workload, refused, checkpoint.vocabulary, limits)
+    weights = weights_of(config)
+    load = load_of(config, workload, refused, weights.vocabulary, limits)
     folder = _attempt_folder(logs, cell)
     log = folder / "server.log"
     environment = environment_of(config)
     try:
-        engine = open_engine(config, checkpoint, folder, log, limits, program)
+        engine = open_engine(config, weights, folder, log, limits, program)
         with engine:
             report = engine.report
             require_knobs(config, report)
@@ -86,7 +86,7 @@ def execute(
             data_kind="measured",
             observed=observed_facts(
                 config,
-                checkpoint,
+                weights,
                 report=report,
                 environment=environment,
                 log=f"{logs.name}/{folder.name}",
@@ -98,7 +98,7 @@ def execute(
 
 def open_engine(
     config: VllmRunConfig,
-    checkpoint: Checkpoint,
+    weights: Weights,
     folder: Path,
     log: Path,
     limits: LimitsConfig,
@@ -111,7 +111,7 @@ def open_engine(
         from runners.vllm.inproc import InprocEngine
 
         return InprocEngine(
-            {"model": str(checkpoint.folder), **arguments},
+            {"model": str(weights.folder), **arguments},
             folder=folder,
             environment=environment,
             limits=limits,
@@ -120,9 +120,7 @@ def open_engine(
     from runners.vllm.server import HttpEngine
 
     def command(port: int) -> list[str]:
-        flags = server_flags(
-            arguments, model=checkpoint.folder, port=port, grace_s=limits.shutdown_s
-        )
+        flags = server_flags(arguments, model=weights.folder, port=port, grace_s=limits.shutdown_s)
         return [*program, *flags]
 
     return HttpEngine(command, environment=environment, limits=limits, log=log)
@@ -166,7 +164,7 @@ def load_of(
 
 
 def _attempt_folder(logs: Path, cell: Cell) -> Path:
-    """A new one: its name says the cell and when."""
+    """A new folder, named after the cell and the time."""
     folder = logs / f"{cell.cell_id}-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
     folder.mkdir(parents=True)
     return folder

@@ -1,4 +1,4 @@
-"""Where the numbers of a real run come from: device, weights, command, and the engine's own word.
+"""Where the numbers of a real run come from: device, weights, command, and the engine's own report.
 
 Together with the ledger's versions, code and host this is what Appendices B.1 and B.9 ask for. No
 path of the machine is kept.
@@ -15,7 +15,7 @@ from typing import Any
 
 from hsexp.ledger.provenance import source_digest
 from hsexp.plan.run import VllmRunConfig
-from runners.vllm.command import Checkpoint
+from runners.vllm.command import Weights
 from runners.vllm.readback import Report, pool_facts
 
 _NVIDIA_FIELDS = ("name", "driver_version", "memory.total", "power.limit", "clocks.max.sm")
@@ -23,7 +23,7 @@ _NVIDIA_FIELDS = ("name", "driver_version", "memory.total", "power.limit", "cloc
 
 def observed_facts(
     config: VllmRunConfig,
-    checkpoint: Checkpoint,
+    weights: Weights,
     *,
     report: Report,
     environment: Mapping[str, str],
@@ -37,7 +37,7 @@ def observed_facts(
     return pool_facts(report) | {
         "engine": dict(report),
         "config": config.model_dump(mode="json"),
-        "checkpoint": {"name": checkpoint.name, "sha256": file_digests(checkpoint.folder)},
+        "checkpoint": {"name": weights.name, "sha256": file_digests(weights.folder)},
         "environment": dict(environment),
         "hardware": hardware_facts(config),
         "runner": source_digest(Path(__file__).parent),
@@ -54,14 +54,14 @@ def hardware_facts(config: VllmRunConfig) -> dict[str, Any]:
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file of a checkpoint: weights, configuration, tokenizer."""
+    """SHA-256 of every file in a folder of weights: configuration and tokenizer included."""
     files = sorted(path for path in folder.iterdir() if path.is_file())
     return {path.name: _digest(path, path.stat().st_mtime_ns) for path in files}
 
 
 @lru_cache(maxsize=1024)
 def _digest(path: Path, mtime_ns: int) -> str:
-    """Read once as long as the file stays as it is: weights are gigabytes."""
+    """Read an unchanged file once: weights are gigabytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

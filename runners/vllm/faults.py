@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 TAIL_LINES = 40
-"""Lines of a log that stand beside a reason."""
+"""Lines of a log that are kept with a reason."""
 
 _TAIL_BYTES = 64 * 1024
 
@@ -52,7 +52,7 @@ class RequestRefused(RunFault):
 
 
 class ShortOutput(RunFault):
-    """A request ended with other tokens than were planned."""
+    """A request ended with more or fewer tokens than planned."""
 
 
 class PromptChanged(RunFault):
@@ -79,28 +79,28 @@ _SIGNS = (
         re.compile(r"No CUDA GPUs|no NVIDIA driver|Failed to infer device type", re.I), GpuMissing
     ),
 )
-"""What a log says of an end, most telling first."""
+"""Lines of a log that show why an engine ended, most specific first."""
 
 
 def death(
-    log: Sequence[str], exit_code: int | None, otherwise: type[RunFault], doing: str
+    log: Sequence[str], exit_code: int | None, otherwise: type[RunFault], activity: str
 ) -> RunFault:
     """The fault of an engine that ended by itself.
 
     Args:
         exit_code: negative for a signal; None if unknown.
         otherwise: the kind where the log names none.
-        doing: what it did, as the end of a sentence.
+        activity: what the engine was doing, such as "booting".
     """
     how = f"killed by signal {-exit_code}" if exit_code and exit_code < 0 else f"exit {exit_code}"
     line, kind = _telling_line(log)
     if kind is None and exit_code == -9:
-        return OutOfMemory(f"the engine was killed while {doing} (out of memory?)")
+        return OutOfMemory(f"the engine was killed while {activity} (out of memory?)")
     kind = kind or otherwise
     if kind is PortTaken and otherwise is not BootFailed:
         kind = otherwise
-    said = f": {line}" if line else ""
-    return kind(f"the engine ended while {doing} ({how}){said}")
+    quoted = f": {line}" if line else ""
+    return kind(f"the engine ended while {activity} ({how}){quoted}")
 
 
 def _telling_line(log: Sequence[str]) -> tuple[str | None, type[RunFault] | None]:
@@ -116,7 +116,7 @@ def _telling_line(log: Sequence[str]) -> tuple[str | None, type[RunFault] | None
 
 
 def _plain(line: str) -> str:
-    """Without the prefixes of vLLM's log: process, level, time, place."""
+    """The line without the prefixes of vLLM's log: process, level, time, place."""
     text = re.sub(r"^\(\w+ pid=\d+\) ", "", line.strip())
     return re.sub(r"^[A-Z]+ \d\d-\d\d [\d:]+ \[[\w.]+:\d+\] ", "", text)[:300]
 

@@ -1,4 +1,4 @@
-"""Starts a program and sees to its end: `python -m runners.vllm.guard LOG PROGRAM ARGUMENT ...`
+"""Starts a program and ensures its end: `python -m runners.vllm.guard LOG PROGRAM ARGUMENT ...`
 
 The guard stands between the runner and an engine that starts processes of its own. It has a session
 and a process group of its own, so that no Ctrl-C of a terminal ends it, and it adopts whatever the
@@ -8,8 +8,8 @@ engine orphans. It ends the engine, and everything the engine started,
     on SIGTERM                        passed on to the engine, which may end in its own way
     when the engine ends              what it left behind is killed
 
-and then ends with the engine's exit code, or 128 + the number of the signal that killed it. Only
-the standard library: it starts within the time in which the runner itself could die.
+and then ends with the engine's exit code, or 128 + the number of the signal that killed it. It
+imports only the standard library, so that it starts at once.
 """
 
 import ctypes
@@ -63,7 +63,7 @@ def _kill_group(group: int) -> None:
 
 
 def _kill_orphans() -> None:
-    """Whatever the engine started comes to us when its parent ends, also out of its group."""
+    """Kill what the engine left: orphans of any process group become children of the guard."""
     while children := _children():
         for pid in children:
             _kill(pid, signal.SIGKILL)

@@ -1,8 +1,8 @@
 """An engine without a server: `engine.transport=inproc`, for quick tests.
 
-The engine has a process of its own all the same (`inproc_engine`), under the same guard. Files in
-the attempt's folder are all that passes: engine.json and load.json in, events.jsonl out. Its events
-are those of the HTTP client, stamped where they happen.
+The engine still has a process of its own (`inproc_engine`), under the same guard. The two share
+only files in the attempt's folder: engine.json and load.json in, events.jsonl out. Its events are
+those of the HTTP client, stamped where they happen.
 """
 
 import json
@@ -92,7 +92,7 @@ class InprocEngine:
         return Measured(episode=episode, samples=samples)
 
     def end(self, deadline_s: float) -> None:
-        """The engine ends by itself behind its load."""
+        """Wait for the engine, which ends by itself after its load."""
         if not self._process.wait(deadline_s):
             raise RecordTorn(f"the engine did not end within {deadline_s:g} s and was killed")
 
@@ -143,7 +143,7 @@ class _Events:
 
 
 def _hand_over(path: Path, load: Load) -> None:
-    """Write the load in one go: the engine waits for the file's name."""
+    """Write the load under its name at once: the engine waits for that name."""
     data = {
         "warmup": [list(prompt) for prompt in load.warmup],
         "requests": [

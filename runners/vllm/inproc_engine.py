@@ -1,7 +1,7 @@
 """The other side of `inproc`: `python -m runners.vllm.inproc_engine FOLDER` in a guarded process.
 
-Boots an engine with the arguments of engine.json, says so, waits for load.json, drives the engine
-step by step, and ends. Events are JSON lists, one a line of events.jsonl, as they happen.
+Boots an engine with the arguments of engine.json, reports it, waits for load.json, drives the
+engine step by step, and ends. Events are JSON lists, one a line of events.jsonl, as they happen.
 """
 
 import json
@@ -28,22 +28,22 @@ def main(folder: Path) -> None:
     engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
     with (folder / "events.jsonl").open("w", encoding="utf-8") as events:
         driver = _Driver(engine, events)
-        driver.tell("ready", engine_report(engine).labels())
+        driver.emit("ready", engine_report(engine).labels())
         load = _wait_for(folder / "load.json")
         driver.warm_up(load["warmup"])
         driver.run(load["requests"])
-        driver.tell("done")
+        driver.emit("done")
     engine.engine_core.shutdown()
 
 
 class _Driver:
-    """One engine and what is told of it."""
+    """Drives one engine and writes its events."""
 
     def __init__(self, engine: Any, events: IO[str]) -> None:
         self._engine = engine
         self._events = events
 
-    def tell(self, *event: Any) -> None:
+    def emit(self, *event: Any) -> None:
         self._events.write(json.dumps(event, separators=(",", ":")) + "\n")
         self._events.flush()
 
@@ -61,12 +61,12 @@ class _Driver:
         seen = dict.fromkeys(indexes, 0)
         begin_ns = now_ns()
         start_ns = at(begin_ns, _LEAD_S)
-        self.tell("begin", begin_ns, start_ns)
+        self.emit("begin", begin_ns, start_ns)
         second = 0
         while pending or engine.has_unfinished_requests():
             while pending and seconds_until(at(start_ns, pending[0][1]["arrival_s"])) <= 0.0:
                 index, request = pending.pop(0)
-                self.tell("sent", index, now_ns())
+                self.emit("sent", index, now_ns())
                 self._add(engine_request_id(index, 0), request)
             if seconds_until(at(start_ns, second)) <= 0.0:
                 self._sample()
@@ -77,10 +77,10 @@ class _Driver:
             for output in engine.step():
                 stamp_ns, tokens = now_ns(), output.outputs[0].token_ids
                 name = output.request_id
-                self.tell("tokens", indexes[name], stamp_ns, list(tokens[seen[name] :]))
+                self.emit("tokens", indexes[name], stamp_ns, list(tokens[seen[name] :]))
                 seen[name] = len(tokens)
                 if output.finished:
-                    self.tell("finished", indexes[name])
+                    self.emit("finished", indexes[name])
         self._sample()
 
     def _add(self, name: str, request: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ class _Driver:
     def _sample(self) -> None:
         scheduler = self._engine.engine_core.engine_core.scheduler
         memory = scheduler.kv_cache_manager.memory
-        self.tell(
+        self.emit(
             "sample",
             now_ns(),
             len(scheduler.running),

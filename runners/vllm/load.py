@@ -1,4 +1,4 @@
-"""What a run sends and what it gives back, whatever carries it: the contract of the transports."""
+"""What a run sends and what it returns: the contract of the transports."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from runners.vllm.readback import Report
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """A workload as token ids. What comes of it is written into `streams`."""
+    """A workload as token ids. Its results are written into `streams`."""
 
     streams: Streams
     prompts: Sequence[Sequence[int]]
-    """Of the streams, in their order."""
+    """Prompts of the streams, in their order."""
     warmup: Sequence[Sequence[int]]
     """Prompts that are sent before the run, one after the other."""
     max_retries: int
@@ -28,7 +28,7 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Beside the streams."""
+    """What a run measures besides its streams."""
 
     episode: Episode
     samples: pd.DataFrame
@@ -40,7 +40,7 @@ class Engine(Protocol):
 
     @property
     def report(self) -> Report:
-        """What runs, by the engine's own word."""
+        """What runs, as the engine reports it."""
         ...
 
     def run(self, load: Load) -> Measured:
@@ -70,5 +70,5 @@ WARMUP_TOKENS = 16
 
 
 def engine_request_id(index: int, num_retries: int) -> str:
-    """How a request is called at the engine, where a retry is another request."""
+    """Id of a request at the engine, where a retry is another request."""
     return f"hsexp-{index}-{num_retries}"

@@ -70,7 +70,7 @@ class Streams:
             stream.sent_ns = stamp_ns
 
     def arrived(self, index: int, stamp_ns: int, tokens: Sequence[int]) -> None:
-        """Tokens came; an empty delivery tells nothing."""
+        """Tokens came; an empty delivery is ignored."""
         if not tokens:
             return
         stream = self.all[index]
@@ -79,7 +79,7 @@ class Streams:
         self._last_token_ns = stamp_ns
 
     def lost(self, index: int) -> None:
-        """A connection broke: what it had brought is void, since the retry begins anew."""
+        """A connection broke: its tokens are void, since the retry starts over."""
         stream = self.all[index]
         stream.num_retries += 1
         stream.tokens.clear()
@@ -89,7 +89,7 @@ class Streams:
         """A request ended.
 
         Raises:
-            ShortOutput: with other tokens than planned.
+            ShortOutput: with more or fewer tokens than planned.
         """
         stream = self.all[index]
         planned, got = stream.request.output_tokens, len(stream.tokens)
@@ -111,7 +111,7 @@ class Streams:
             )
 
     def token_gaps_s(self) -> NDArray[np.float64]:
-        """Of all finished requests."""
+        """Gaps of all finished requests."""
         return np.array(
             [gap for s in self.all if s.finished for gap in s.gaps_s()], dtype=np.float64
         )

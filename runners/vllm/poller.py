@@ -31,10 +31,10 @@ class Poller:
         self._all_sent_and_answered = False
 
     async def run(self) -> None:
-        """Until `finish` was called and a sample shows an idle engine.
+        """Sample until `finish` was called and a sample shows an idle engine.
 
         Raises:
-            RunFault: the server does not tell a gauge.
+            RunFault: the server does not report a gauge.
         """
         second = 0
         while True:
@@ -65,5 +65,5 @@ def read_gauges(page: Exposition) -> dict[str, float]:
     values = {column: page.total(metric) for column, metric in _GAUGES.items()}
     missing = [_GAUGES[column] for column, value in values.items() if value is None]
     if missing:
-        raise RunFault(f"the server does not tell {', '.join(missing)}")
+        raise RunFault(f"the server does not report {', '.join(missing)}")
     return {column: value for column, value in values.items() if value is not None}

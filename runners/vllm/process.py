@@ -18,7 +18,7 @@ _SIGNAL_BASE = 128
 
 
 class EngineProcess:
-    """A context manager: what it started is gone when it ends, whatever ended it."""
+    """A context manager: every process that it started is gone when it ends."""
 
     def __init__(
         self, command: Sequence[str], *, environment: Mapping[str, str], log: Path
@@ -44,15 +44,15 @@ class EngineProcess:
     ) -> None:
         self.kill()
 
-    def raise_if_ended(self, doing: str, otherwise: type[RunFault]) -> None:
-        """Raise what the log says if the engine has ended by itself.
+    def raise_if_ended(self, activity: str, otherwise: type[RunFault]) -> None:
+        """Raise the fault that the log shows if the engine has ended by itself.
 
         Args:
-            doing: what it did, as the end of a sentence.
+            activity: what the engine was doing, such as "booting".
             otherwise: the fault where the log names none.
         """
         if self._guard.poll() is not None:
-            raise death(tail(self.log), self._exit_code(), otherwise, doing)
+            raise death(tail(self.log), self._exit_code(), otherwise, activity)
 
     def end(self, deadline_s: float) -> bool:
         """Ask the engine to end, and kill it after the deadline. Returns whether it obeyed."""
@@ -81,6 +81,6 @@ class EngineProcess:
             self._guard.wait()
 
     def _exit_code(self) -> int | None:
-        """The engine's, negative for a signal."""
+        """The engine's exit code, negative for a signal."""
         code = self._guard.returncode
         return _SIGNAL_BASE - code if code is not None and code > _SIGNAL_BASE else code

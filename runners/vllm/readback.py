@@ -49,7 +49,7 @@ def expected(config: VllmRunConfig) -> dict[str, str]:
 
 
 def pool_facts(report: Report) -> dict[str, Any]:
-    """Pools as a simulated run tells them: pages and bytes of each, and the headroom."""
+    """Pools as a simulated run reports them: pages and bytes of each, and the headroom."""
     pages, sizes, headroom = (
         dict(item.split("=") for item in report[name].split(","))
         for name in ("pools", "page_bytes", "headroom_pages")

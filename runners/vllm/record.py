@@ -1,4 +1,4 @@
-"""Client and engine put together: the request table, the steps and the counters of a real run."""
+"""Joins what client and engine saw: the request table, the steps and the counters of a real run."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -105,7 +105,7 @@ def _work(seen: EngineRequest) -> dict[str, int]:
 
 
 def _require_balance(record: RunRecord) -> None:
-    """The books of a simulated run hold for a measured one, if no request was computed twice."""
+    """Check a measured run like a simulated one; tokens only if no request was computed twice."""
     try:
         check_requests(record.requests)
         if not record.requests["num_retries"].any():

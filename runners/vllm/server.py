@@ -68,7 +68,7 @@ class HttpEngine:
         page = Exposition(self._get("/metrics"))
         for sample in page.samples(_INFO):
             return sample.labels
-        raise KnobDiffers(f"the server does not tell {_INFO}: no organization is active")
+        raise KnobDiffers(f"the server does not report {_INFO}: no organization is active")
 
     def run(self, load: Load) -> Measured:
         return run_load(self._url, load, self._process)
@@ -121,7 +121,7 @@ class HttpEngine:
 
 
 def free_port() -> int:
-    """A TCP port of this machine that nobody has; somebody may take it before we do."""
+    """A free TCP port of this machine; another program may take it before the server does."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -44,7 +44,7 @@ def warmup_prompts(num_prompts: int, num_tokens: int, vocabulary: int) -> list[l
 
 
 def _stretches(request: Request) -> Iterator[tuple[int, int, int]]:
-    """Identity, start and end of each; even identities are shared content, odd ones private."""
+    """Identity, start and end of each stretch; even identities are shared, odd ones private."""
     start = 0
     for segment in request.segments:
         yield 2 * segment.content_id, start, segment.end_tokens

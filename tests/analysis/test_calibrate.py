@@ -1,7 +1,10 @@
 """Calibration: coefficients by hand, terms that the steps cannot tell, and the way back."""
 
 import math
+import re
+from pathlib import Path
 
+import commands
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,6 +14,7 @@ from recorded import record, row
 
 from analysis.__main__ import main
 from analysis.calibration.command import calibrate
+from analysis.calibration.device_file import how_to_use
 from analysis.calibration.fit import TERMS, fit
 from analysis.calibration.published import published_work
 from analysis.calibration.report import run_errors
@@ -182,6 +186,52 @@ def test_the_published_rows_give_the_papers_device_within_two_percent():
 
 
 # -- the command ---------------------------------------------------------------------------------
+
+
+def test_a_device_is_written_to_the_users_folder_and_what_is_printed_finds_it(
+    tmp_path, capsys, monkeypatch
+):
+    path = ledger(tmp_path / "runs", VARIED)
+    monkeypatch.chdir(tmp_path)
+    before = {each: each.stat().st_mtime_ns for each in CONF.rglob("*")}
+    assert run(main, ["calibrate", f"ledger={path}", "device=my_gpu"]) == 0
+    assert (tmp_path / "conf-local" / "device" / "my_gpu.yaml").is_file()
+    assert {each: each.stat().st_mtime_ns for each in CONF.rglob("*")} == before
+    (typed,) = re.findall(r"^to use it: python -m hsexp (.*)$", capsys.readouterr().out, re.M)
+    assert typed == "--config-dir conf-local device=my_gpu engine=sim"
+    done = commands.run(*typed.split(), "campaign=q6", "stage=plan", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "device my_gpu" in done.stdout
+
+
+def test_a_device_is_written_to_the_config_dir_that_is_given(tmp_path, capsys):
+    path, own = ledger(tmp_path / "runs", VARIED), tmp_path / "my own"
+    own.mkdir()
+    arguments = ["calibrate", f"ledger={path}", "device=my_gpu", f"config_dir={own}"]
+    assert run(main, arguments) == 0
+    assert (own / "device" / "my_gpu.yaml").is_file()
+    assert f"--config-dir '{own}' device=my_gpu" in capsys.readouterr().out
+
+
+def test_a_device_that_hydra_would_not_take_is_refused(tmp_path, monkeypatch):
+    path = ledger(tmp_path / "runs", VARIED)
+    monkeypatch.chdir(tmp_path)
+    for more in ([], ["overwrite=true"]):
+        with pytest.raises(AnalysisError, match=r"device cpu exists in .*conf/device, and Hydra"):
+            calibrate([f"ledger={path}", "device=cpu", *more])
+    assert not (tmp_path / "conf-local").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("x/device/gpu.yaml", "python -m hsexp --config-dir x device=gpu engine=sim"),
+        (CONF / "device" / "gpu.yaml", "python -m hsexp device=gpu engine=sim"),
+        ("gpu.yaml", "move it to DIR/device/gpu.yaml, then --config-dir DIR device=gpu"),
+    ],
+)
+def test_where_a_device_file_lies_decides_what_to_type(path, advice):
+    assert how_to_use(Path(path)) == advice
 
 
 def test_an_existing_device_is_only_replaced_on_request(tmp_path):

@@ -154,7 +154,10 @@ def test_a_check_that_failed_is_named_with_its_reason(tmp_path: Path) -> None:
         gone = (axes["exact"], axes["depth_tokens"], axes["treatment"], axes["seed"])
         return "EngineDied: killed" if gone == (True, 2400, "batch", 1) else by_mode(axes)
 
-    table = continuation.verdicts(ledgers(tmp_path, outcome))
+    found = ledgers(tmp_path, outcome)
+    table = continuation.verdicts(found)
+    for each in (table, continuation.d1(found), continuation.d3(found)):
+        assert each.missing == table.missing
     assert table.missing == ("s2 bfloat16 exact batch depth 2400 seed 1: EngineDied: killed",)
     assert row(table.rows, exact=True, treatment="batch")["num_checks"] == 3
 
@@ -172,6 +175,7 @@ def test_invariants_rest_on_exact_checks_alone(tmp_path: Path) -> None:
     assert (reuse["num_checks"], reuse["verdict"]) == (4, "bit-identical")
     assert reuse["happened"] == "16 lost checkpoints, 4 reclaimed slabs, 8 preemptions"
     assert rows.loc["Valid location or absence", "verdict"] == "not evaluated"
+    assert pd.isna(rows.loc["Valid location or absence", "happened"])
 
 
 def test_printed_checks_stand_beside_ours(tmp_path: Path) -> None:

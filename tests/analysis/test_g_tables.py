@@ -311,6 +311,7 @@ def test_a_missing_q9_run_leaves_means_open_and_names_the_cell():
     assert row(table, timebase="span", estimand="delta ISOLATE")["effect_pct"] == pytest.approx(0.0)
     assert table.missing == ("S2 b83 retention k2 isolation share seed 88003: not run",)
     assert math.isnan(row(g6.from_runs(runs), mode="SHARE")["s2_retention_geomean_tok_per_s"])
+    assert any("of 5 seeds; 1 more lack a run." in note for note in table.notes)
 
 
 def test_tables_say_whether_they_hold_runs_or_published_values():

@@ -18,7 +18,7 @@ KNOWN = {
     "E-8": [("ALL", "L"), ("ALL", "M"), ("ALL", "H")],
     "E-10": [("L", "defer_label"), ("M", "defer_label")],
 }
-"""Of the inconsistencies that ledgers/paper/README.md lists, those of these tables."""
+"""Of the inconsistencies that analysis/paper/README.md lists, those of these tables."""
 
 
 EQUAL = {"A-1": 24, "A-2": 15, "B-2": 30, "B-3": 8, "B-4": 15, "B-6": 4, "B-7": 14}

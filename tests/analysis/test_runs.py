@@ -6,7 +6,8 @@ from q6_frames import q6_attempts
 
 from analysis.errors import AnalysisError
 from analysis.families import Arm
-from analysis.runs import Runs, spell
+from analysis.runs import Runs
+from hsexp.plan.cells import format_seeds
 
 D0 = Arm(organization="d0", budget="b63", headroom=0.10)
 
@@ -82,7 +83,7 @@ def test_arms_that_served_different_requests_are_no_pair(attempts, q6):
 
 def test_seeds_are_the_designs_and_any_other_the_ledger_has(q6):
     runs = select(q6_attempts(range(76400, 76414)), q6)
-    assert spell(runs.seeds) == "76400-76413"
+    assert format_seeds(runs.seeds) == "76400-76413"
 
 
 def test_asked_for_seeds_replace_the_designs(attempts, q6):
@@ -95,6 +96,6 @@ def test_a_ledger_without_such_runs_is_refused(attempts, q6):
 
 
 def test_seeds_are_spelled_short():
-    assert spell([1, 2, 3]) == "1-3"
-    assert spell([1, 2]) == "1, 2"
-    assert spell([1, 3, 9]) == "1, 3, 9"
+    assert format_seeds([1, 2, 3]) == "1-3"
+    assert format_seeds([1, 2]) == "1, 2"
+    assert format_seeds([1, 3, 9]) == "1, 3, 9"

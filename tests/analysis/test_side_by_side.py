@@ -57,6 +57,14 @@ def test_arms_are_compared_by_their_means_over_seeds() -> None:
     assert quantities.loc["lost checkpoints", "num_within"] == 2
 
 
+def test_a_mean_over_fewer_seeds_than_the_others_says_so() -> None:
+    cells = [("s0", 1, 90, 4), ("s0", 2, 110, 8), ("s2", 1, 200, 5)]
+    both = compare(frame(MEASURED, *cells), frame(SIMULATED, *cells))
+    assert "Means over fewer seeds: s2 (1 of 2)." in both[0].notes
+    whole = compare(frame(MEASURED, *cells[:2]), frame(SIMULATED, *cells[:2]))
+    assert not any("fewer" in note for note in whole[0].notes)
+
+
 def test_more_than_the_limit_is_not_within_it() -> None:
     _, quantities = rows(
         frame(MEASURED, ("s0", 1, 100, 100), ("s2", 1, 100, 100)),

@@ -8,7 +8,7 @@ from analysis.families import AnalysisConfig, BootstrapConfig
 from analysis.intervals import paired_t
 from analysis.runs import Runs
 from analysis.simultaneous import simultaneous_bounds
-from analysis.tables.simultaneous_bounds import table
+from analysis.tables.simultaneous_bounds import from_runs
 
 CONFIG = BootstrapConfig(level=0.95, resamples=2000, seed=1)
 
@@ -50,7 +50,7 @@ def test_what_cannot_be_bounded_is_refused(bad: pd.DataFrame) -> None:
 
 
 def test_the_table_has_every_test_that_compares_two_cells(runs: Runs, q6: AnalysisConfig) -> None:
-    rows = table(runs, q6).rows
+    rows = from_runs(runs, q6).rows
     assert len(rows) == 15  # 17 less two cells against themselves
     assert (rows["low"] <= rows["mean"]).all() and (rows["mean"] <= rows["high"]).all()
 

@@ -16,10 +16,10 @@ from analysis.tables.table import to_csv, to_latex, to_markdown
 
 THROUGHPUT = "throughput_tok_per_s"
 TABLES = {
-    "B-7": b7.table,
-    "B-8": b8.table,
-    "headroom-effects": headroom_effects.table,
-    "q6-summary": q6_summary.table,
+    "B-7": b7.from_runs,
+    "B-8": b8.from_runs,
+    "headroom-effects": headroom_effects.from_runs,
+    "q6-summary": q6_summary.from_runs,
 }
 
 
@@ -192,6 +192,14 @@ def test_the_summary_compares_signs_and_decisions_test_by_test(attempts, q6):
     turned = printed.index[between & (printed["mean_change"] < 0)]
     assert (signs["agreeing"], signs["of"]) == (13 - len(turned), 13)
     assert signs["detail"] == f"differ: {', '.join(turned)}"
+
+
+def test_the_summary_of_runs_without_a_pair_agrees_and_differs_in_nothing(attempts, q6):
+    only = attempts[(attempts["organization"] == "s2") & (attempts["headroom"] == 0.10)]
+    table = rows("q6-summary", select(only, q6), q6)
+    for quantity in ("signs of mean changes", "Holm decisions"):
+        assert table.loc[quantity, "of"] == 0
+        assert pd.isna(table.loc[quantity, "agreeing"]) and pd.isna(table.loc[quantity, "detail"])
 
 
 def test_a_mean_error_over_incomplete_cells_is_unknown():

@@ -1,27 +1,12 @@
 """Runs the command in this process, in an empty folder of its own."""
 
-import logging
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from launches import Command
 
 from runners.command import main
-
-
-@pytest.fixture
-def loggers() -> Iterator[None]:
-    """Hydra silences every logger that there is; afterwards they are as they were."""
-    before = {
-        logger: logger.disabled
-        for logger in logging.root.manager.loggerDict.values()
-        if isinstance(logger, logging.Logger)  # and no placeholder
-    }
-    yield
-    for logger, disabled in before.items():
-        logger.disabled = disabled
 
 
 @pytest.fixture

@@ -1,23 +1,27 @@
 """The plan of a campaign: which cells, how they pair, what narrows them, what names them."""
 
-import os
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import commands
 import pytest
 from launches import composed_data, planned, planned_blocks
 
+from hsexp.config import catalog
 from hsexp.config.base import ConfigError
 from hsexp.config.launch import parse_launch
+from hsexp.ledger.contract import Contract
 from hsexp.plan.cells import Plan, content_key
+from hsexp.plan.contract import in_words
 from hsexp.plan.planner import make_plan
 from hsexp.plan.run import RunConfig
 
 ONE_SEED = ("budget=b63", "seeds=[76400]")
-"""Leaves ten of Q6's cells, and its contract as it is."""
+"""Leaves ten of Q6's cells."""
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +35,12 @@ def values(plan: Plan, axis: str) -> set[Any]:
 
 def ids(plan: Plan) -> list[str]:
     return [cell.cell_id for cell in plan.cells]
+
+
+def refused(recorded: Plan, plan: Plan) -> list[str]:
+    """What a ledger in which every cell of one plan has run says to another plan."""
+    ledger = Contract.of(recorded.contract)
+    return ledger.conflicts(Contract.of(plan.contract), fixed=ledger.terms)
 
 
 # -- cells -----------------------------------------------------------------------------------------
@@ -194,8 +204,7 @@ def test_cells_have_the_same_names_in_every_process(q6: Plan) -> None:
     for hash_seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-c", program],
-            env=os.environ
-            | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(__file__).parent)},
+            env=commands.environment(Path(__file__).parent, PYTHONHASHSEED=hash_seed),
             capture_output=True,
             text=True,
             check=True,
@@ -235,6 +244,7 @@ def test_any_number_that_decides_a_run_changes_its_name(q6: Plan) -> None:
         ["budget=b63"],
         ["budget=bytes", "budget.bytes=200000000"],
         ["organization=s2"],
+        ["organization=s0"],
         ["pinning=off"],
         ["admission.headroom=0.5", "admission.cap=9"],
         ["arrivals.rate_per_s=1.0", "workload.sharing=0.0"],
@@ -245,7 +255,8 @@ def test_any_number_that_decides_a_run_changes_its_name(q6: Plan) -> None:
 def test_a_narrowed_plan_goes_into_the_ledger_of_the_full_one(
     overrides: list[str], q6: Plan
 ) -> None:
-    assert planned("campaign=q6", *overrides).contract == q6.contract
+    """Its contract is its own: it has the names that its cells use (once: all that there are)."""
+    assert refused(q6, planned("campaign=q6", *overrides)) == []
 
 
 @pytest.mark.parametrize(
@@ -263,7 +274,52 @@ def test_a_narrowed_plan_goes_into_the_ledger_of_the_full_one(
     ],
 )
 def test_a_changed_number_needs_a_ledger_of_its_own(overrides: list[str], q6: Plan) -> None:
-    assert planned("campaign=q6", *ONE_SEED, *overrides).contract != q6.contract
+    assert refused(q6, planned("campaign=q6", *ONE_SEED, *overrides))
+
+
+def test_an_overridden_field_concerns_the_cells_of_its_organization_alone(q6: Plan) -> None:
+    other = planned("campaign=q6", "organization=s2", "organization.block_size=256")
+    assert refused(q6, other) == ["organization.s2.block_size: ledger has 512, this run has 256"]
+    only_d0 = planned("campaign=q6", "organization=d0")
+    assert refused(only_d0, other) == []
+
+
+def test_a_contract_names_what_its_cells_use_and_nothing_else(q6: Plan) -> None:
+    options = planned("campaign=q6", *ONE_SEED, "organization=s2").contract["options"]
+    assert {group: list(names) for group, names in options.items()} == {
+        "organization": ["s2"],
+        "budget": ["b63"],
+        "retention": ["off"],
+        "pinning": ["k1"],
+        "isolation": ["share"],
+    }
+    assert set(q6.contract["blocks"]) == {"confirmation"}
+
+
+def test_an_option_that_no_cell_uses_changes_no_contract(
+    q6: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(catalog.CONF, tmp_path / "conf")
+    plain = (catalog.CONF / "organization" / "s2.yaml").read_text(encoding="utf-8")
+    (tmp_path / "conf" / "organization" / "s3.yaml").write_text(
+        plain.replace("name: s2", "name: s3")
+    )
+    monkeypatch.setattr(catalog, "CONF", tmp_path / "conf")
+    assert "s3" in catalog.options("organization")
+    assert planned("campaign=q6").contract == q6.contract
+
+
+def test_a_budget_s_name_has_one_size(q6: Plan) -> None:
+    other = planned("campaign=q6", "budget=b63", "budget.bytes=200000000")
+    (line,) = refused(q6, other)
+    assert line.startswith("budget.b63.bytes: ledger has ")
+
+
+def test_free_text_is_not_compared_and_makes_no_new_cells(q6: Plan) -> None:
+    described = planned("campaign=q6", "device.description=another", "device.source=another")
+    assert refused(q6, described) == []
+    assert ids(described) != ids(q6)
+    assert ids(in_words(described, q6.contract["words"])) == ids(q6)
 
 
 def test_two_engines_never_share_a_ledger(q6: Plan) -> None:
@@ -278,12 +334,12 @@ def test_an_exact_launch_has_cells_and_a_contract_of_its_own(q6: Plan) -> None:
     exact = planned("campaign=q6", "engine=sim", "engine.exact=true")
     assert all(cell.config["exact"] for cell in exact.cells)
     assert not {cell.cell_id for cell in exact.cells} & {cell.cell_id for cell in q6.cells}
-    assert exact.contract == q6.contract | {"exact": {"confirmation": True}}
+    assert refused(q6, exact) == ["blocks.confirmation.exact: ledger has false, this run has true"]
 
 
 def test_cells_without_exact_keep_the_names_that_they_had_before_there_was_any(q6: Plan) -> None:
     assert all("exact" not in cell.config for cell in q6.cells)
-    assert "exact" not in q6.contract
+    assert q6.contract["blocks"]["confirmation"]["exact"] is False
 
 
 def test_exact_blocks_differ_from_stock_ones_in_nothing_else() -> None:
@@ -295,7 +351,8 @@ def test_exact_blocks_differ_from_stock_ones_in_nothing_else() -> None:
     for one, other in zip(stock, exact, strict=True):
         assert one.config | {"exact": True} == other.config
         assert (one.axes, one.pair_id) == (other.axes, other.pair_id)
-    assert plan.contract["exact"] == {"stock": False, "exact": True}
+    exact_of = {name: block["exact"] for name, block in plan.contract["blocks"].items()}
+    assert exact_of == {"stock": False, "exact": True}
 
 
 # -- separation ------------------------------------------------------------------------------------
@@ -312,7 +369,8 @@ def test_blocks_that_separate_differ_from_the_others_in_nothing_else() -> None:
         assert one.config | {"scheduler": None} == other.config | {"scheduler": None}
         assert (one.axes, one.pair_id) == (other.axes, other.pair_id)
         assert one.cell_id != other.cell_id
-    assert plan.contract["separate"] == {"mixed": False, "separated": True}
+    separate = {name: block["separate"] for name, block in plan.contract["blocks"].items()}
+    assert separate == {"mixed": False, "separated": True}
 
 
 def test_the_launch_s_scheduler_reaches_blocks_that_separate() -> None:

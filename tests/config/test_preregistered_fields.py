@@ -18,9 +18,27 @@ def plan_of(data: dict[str, Any]) -> Plan:
     return make_plan(parse_launch(data), engine="sim")
 
 
-def test_a_launch_that_narrows_its_axes_or_adds_seeds_has_the_same_digest() -> None:
+def test_a_launch_that_adds_seeds_has_the_same_digest() -> None:
     whole = planned("campaign=q6")
-    assert planned("campaign=q6", "budget=b63", "seeds=[1,2]").digest == whole.digest
+    assert planned("campaign=q6", "seeds=[1,2]").digest == whole.digest
+
+
+def test_a_launch_that_narrows_its_axes_has_a_digest_of_the_names_that_it_uses() -> None:
+    """Until contracts named only what their cells use, this digest was the whole campaign's."""
+    whole, narrowed = planned("campaign=q6"), planned("campaign=q6", "budget=b63")
+    assert narrowed.digest != whole.digest
+    assert narrowed.registration == whole.registration
+
+
+def test_free_text_is_not_in_the_digest() -> None:
+    described = planned("campaign=q6", "device.description=another", "device.source=another")
+    assert described.digest == planned("campaign=q6").digest
+
+
+def test_what_a_campaign_s_tables_need_names_no_cell_and_is_in_no_contract() -> None:
+    asking = planned("campaign=submitted_work")
+    silent = planned("campaign=submitted_work", "campaign.record_steps=false")
+    assert (asking.cells, asking.digest) == (silent.cells, silent.digest)
 
 
 def test_what_the_campaign_declares_is_in_the_digest() -> None:

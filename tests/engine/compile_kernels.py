@@ -76,10 +76,9 @@ def launch_all() -> None:
     for tied in (True, False):
         batch = decode_batch(shape, NUM_ROWS, torch.bfloat16, generator, "cpu", tied=tied)
         x, dt, a, b, c, d, dt_bias = batch.tensors
-        state_update.fused_state_update(
-            pages.view, pages.places, rows.source, rows.target, *batch.tensors,
-            torch.empty_like(x), is_blackwell=False,
-        )  # fmt: skip
+        out = torch.empty_like(x)
+        update = batch.update(pages.view, pages.places, rows.source, rows.target, out)
+        state_update.fused_state_update(update, is_blackwell=False)
         mamba_ssm.selective_state_update(
             contiguous, x, dt, a, b, c, D=d, dt_bias=dt_bias, dt_softplus=True,
             state_batch_indices=rows.source, dst_state_batch_indices=rows.target,

@@ -283,7 +283,7 @@ class _Poison:
 
     def wipe(self) -> None:
         for pool, storages in zip(self._memory.cache.pools, self._storages, strict=False):
-            empty = [page for page in pool.queue if pool.entries[page] is None]
+            empty = [page for page in pool.free_pages() if pool.entries[page] is None]
             self.counts["pages"] += len(empty)
             for storage in storages:
                 storage.view(pool.spec.num_pages, -1)[empty] = float("nan")

@@ -77,7 +77,7 @@ class EngineRun:
             outputs = stock()
             memory.check_integrity()
             for kind, pool in zip(kinds, memory.cache.pools, strict=True):
-                empty = [page for page in pool.queue if pool.entries[page] is None]
+                empty = [page for page in pool.free_pages() if pool.entries[page] is None]
                 for buffer in places.pages[kind]:
                     buffer[empty] = -1  # all bits set is NaN in every float type
             return outputs

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
+from hsexp.engine.kernels.ops import DecodeUpdate
+
 NAN = float("nan")
 
 
@@ -153,10 +155,22 @@ class DecodeBatch:
     def tensors(self) -> tuple[torch.Tensor, ...]:
         return (self.x, self.dt, self.a, self.b, self.c, self.d, self.dt_bias)
 
+    def update(
+        self,
+        pages: torch.Tensor,
+        members: torch.Tensor,
+        source: torch.Tensor,
+        target: torch.Tensor,
+        out: torch.Tensor,
+    ) -> DecodeUpdate:
+        return DecodeUpdate(
+            ssm_pages=pages, members=members, source=source, target=target, out=out, **vars(self)
+        )
+
     def rows(self, chosen: torch.Tensor) -> "DecodeBatch":
         return DecodeBatch(
             x=self.x[chosen],
-            # Expanded anew: indexing would copy the rows of a tied dt.
+            # Expanded again: indexing would copy the rows of a tied dt.
             dt=self.dt[chosen, :, :1].expand(-1, -1, self.x.shape[2])
             if self.dt.stride(-1) == 0
             else self.dt[chosen],

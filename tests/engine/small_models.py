@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from hsexp.engine.mini import VOCABULARY, write_checkpoint
+from hsexp.engine.mini import VOCABULARY, write_weights
 from hsexp.memory.geometry import ModelConfig
 
 __all__ = ["VOCABULARY", "save_model", "save_tokenizer", "tiny", "tiny_granite"]
@@ -11,7 +11,7 @@ __all__ = ["VOCABULARY", "save_model", "save_tokenizer", "tiny", "tiny_granite"]
 
 def save_model(folder: Path, shape: ModelConfig, *, dtype: str, seed: int = 1) -> str:
     """Write a checkpoint of this shape; returns its folder."""
-    write_checkpoint(folder, shape, dtype=dtype, seed=seed)
+    write_weights(folder, shape, dtype=dtype, seed=seed)
     return str(folder)
 
 

@@ -8,6 +8,7 @@ from toy_core import toy_settings
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher
+from vllm.v1.metrics.stats import PrefixCacheStats
 from vllm.v1.request import Request
 from vllm_scheduler import build_scheduler, vllm_config
 
@@ -76,6 +77,22 @@ def test_a_decode_that_needs_nothing_gets_one_and_the_same_answer(
         assert manager.allocate_slots(running, 1) is NOTHING_NEW
     assert NOTHING_NEW.get_block_ids(allow_none=True) is None
     assert NOTHING_NEW.get_block_ids() == ((), ())
+
+
+@pytest.mark.parametrize("enable_caching", [True, False])
+def test_only_lookups_are_counted_as_hits_and_misses(
+    enable_caching: bool, manager: HybridCacheManager
+) -> None:
+    # As in stock vLLM, whose scheduler asks for every request: without a cache nothing is missed.
+    manager.enable_caching, manager.prefix_cache_stats = enable_caching, PrefixCacheStats()
+    for asked in (request("a", 20), request("b", 20, prompt_logprobs=1)):
+        admit(manager, asked, 16)
+        manager.record_prefix_cache_stats(asked, 0)
+    stats = manager.make_prefix_cache_stats()
+    assert stats is not None
+    assert (stats.requests, stats.queries, stats.hits) == (
+        (1, 20, 0) if enable_caching else (0, 0, 0)
+    )
 
 
 def test_a_request_that_reads_no_cache_stays_refused_and_then_gets_in(

@@ -76,7 +76,7 @@ def test_an_update_is_the_recurrence_and_leaves_every_checkpoint_as_it_was(
     rows, pool = state_pool(shape, dtype, generator)
     batch = decode_batch(shape, len(rows.source), dtype, generator, "cpu")
     out = torch.full_like(batch.x, float("nan"), memory_format=torch.contiguous_format)
-    CpuOps().state_update(pool.view, pool.places, rows.source, rows.target, *batch.tensors, out)
+    CpuOps().state_update(batch.update(pool.view, pool.places, rows.source, rows.target, out))
     expected, states = advance_in_float64(read(rows, pool).flatten(1, 2), batch)
     tolerance = TOLERANCE[dtype]
     torch.testing.assert_close(out.double(), expected, rtol=tolerance, atol=10 * tolerance)

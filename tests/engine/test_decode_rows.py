@@ -175,6 +175,19 @@ def test_another_state_update_than_ours_stops_the_start(
     paged.open_table(None, {}, config, torch.device("cpu"))  # contiguous states take any
 
 
+def test_another_layout_of_convolution_states_stops_the_start(
+    builder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, table = builder.vllm_config, paged.table()
+    assert table is not None
+    monkeypatch.setenv("VLLM_SSM_CONV_STATE_LAYOUT", "DS")
+    with pytest.raises(ConfigError, match=r"VLLM_SSM_CONV_STATE_LAYOUT must be SD .* got DS"):
+        paged.open_table(table.layout, {"layer": 0}, config, torch.device("cpu"))
+    paged.open_table(None, {}, config, torch.device("cpu"))  # contiguous states take any
+    monkeypatch.setenv("VLLM_SSM_CONV_STATE_LAYOUT", "SD")
+    paged.open_table(table.layout, {"layer": 0}, config, torch.device("cpu"))
+
+
 class Layer:
     """What a table asks of a recurrent layer."""
 

@@ -94,7 +94,7 @@ def test_without_the_flags_vllm_configures_itself(tmp_path: Path) -> None:
         ({"enable_prefix_caching": False}, "enable_prefix_caching False contradicts"),
         ({"enable_chunked_prefill": False}, "enable_chunked_prefill False contradicts"),
         ({"async_scheduling": True}, "async_scheduling True contradicts hsexp"),
-        ({"watermark": 0.1}, "watermark 0.1 contradicts hsexp: admission.headroom says"),
+        ({"watermark": 0.1}, "watermark 0.1 contradicts hsexp: admission.headroom decides"),
         ({"scheduler_reserve_full_isl": False}, "scheduler_reserve_full_isl False contradicts"),
         ({"num_gpu_blocks_override": 9}, "num_gpu_blocks_override 9 contradicts"),
         ({"prefix_match_unit": 64}, "prefix_match_unit 64 contradicts"),
@@ -187,6 +187,41 @@ def test_a_scheduler_refuses_what_its_configuration_was_given_by_hand(tmp_path: 
     config = vllm_config(chosen, tmp_path)
     config.kv_events_config = KVEventsConfig(enable_kv_cache_events=True)
     with pytest.raises(ConfigError, match="do not support KV-cache events"):
+        build_scheduler(chosen, config)
+
+
+@pytest.mark.parametrize("tokens", ["0", "4096"])
+def test_stock_retention_is_refused_and_not_ignored(
+    tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # vLLM checks it, also for us, and its own manager then keeps fewer states; ours keeps them all.
+    chosen = settings("s2", "b63")
+    config = vllm_config(chosen, tmp_path)
+    monkeypatch.setenv("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", tokens)
+    named = "do not support VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
+    with pytest.raises(ConfigError, match=named):
+        build_scheduler(chosen, config)
+    with pytest.raises(ConfigError, match=named):
+        served_config(tmp_path, FALCON_H1_7B, S2)
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [
+        ("scheduler_config", "watermark", 0.1),
+        ("scheduler_config", "scheduler_reserve_full_isl", False),
+        ("scheduler_config", "disable_hybrid_kv_cache_manager", True),
+        ("cache_config", "num_gpu_blocks_override", 9),
+        ("cache_config", "prefix_match_unit", 64),
+    ],
+)
+def test_a_scheduler_refuses_values_that_its_memory_would_ignore(
+    part: str, field: str, value: Any, tmp_path: Path
+) -> None:
+    chosen = settings("s2", "b63")
+    config = vllm_config(chosen, tmp_path)
+    setattr(getattr(config, part), field, value)
+    with pytest.raises(ConfigError, match=f"{field} {value} contradicts hsexp"):
         build_scheduler(chosen, config)
 
 
@@ -321,7 +356,7 @@ def test_a_worker_refuses_pages_that_were_not_planned_for_its_settings(tmp_path:
         ),
         (
             falcon_layers(mamba=replace(MAMBA, dtypes=(torch.bfloat16, torch.float32))),
-            "layer mamba.0 has ssm_bytes 3145728, but model .* says 1572864",
+            "layer mamba.0 has ssm_bytes 3145728, but model .* has 1572864",
         ),
     ],
 )

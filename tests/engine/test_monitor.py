@@ -66,7 +66,7 @@ def test_increments_add_up_to_the_totals_and_pages_to_the_pools(
     assert not any(monitor.observe(is_idle=True).increments.values())
     for state, pool in zip(last.pools, memory.cache.pools, strict=True):
         assert state.free + state.referenced == pool.spec.num_usable
-        assert state.cached == sum(pool.entries[page] is not None for page in pool.queue)
+        assert state.cached == sum(pool.entries[page] is not None for page in pool.free_pages())
         assert state.cached > 0
     two_pools = len(memory.cache.pools) > 1
     assert (last.stranded_bytes is not None) == two_pools

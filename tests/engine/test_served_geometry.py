@@ -67,7 +67,7 @@ def test_the_recurrent_type_is_the_one_that_vllm_will_use(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("config", "arguments", "reason"),
     [
-        (LLAMA, {}, "is no hybrid of attention and Mamba2 layers"),
+        (LLAMA, {}, "is not a hybrid of attention and Mamba2 layers"),
         (JAMBA, {}, "are not Mamba2's, which are a convolution of two and a recurrence of three"),
         (FALCON_H1_7B, {"mamba_cache_dtype": "float32"}, "mamba_cache_dtype float32"),
         (

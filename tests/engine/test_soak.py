@@ -131,7 +131,7 @@ def test_after_many_requests_everything_is_as_long_as_at_the_start(
     manager.memory.check_integrity()
     assert manager.reset_prefix_cache()
     after = dict(lengths(manager))
-    for policy in ("lifetime", "pinning"):
+    for policy in ("retention", "pinning"):
         assert after.pop(f".memory.{policy}.demand._requesters") == DEMAND_KEYS
     # What else may stay is bounded by the configuration.
     bounds = {

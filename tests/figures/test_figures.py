@@ -9,6 +9,7 @@ from toy_runs import ALL, ToyLedgers
 from analysis.errors import AnalysisError, NoRunsError
 from analysis.published import published_value
 from figures import FIGURES, derive, figure1, style
+from hsexp.plan.resolve import standing
 
 DRAWN = ["1", "2", "3", "4", "5", "7"]
 PRINTED = ["3", "4", "7"]
@@ -171,7 +172,7 @@ def test_equal_runs_give_equal_bytes(tmp_path):
 
 
 def test_figure_1_draws_the_sizes_of_the_organization_classes():
-    rows = {layout.name: layout for layout in figure1.layouts()}
+    rows = {layout.name: layout for layout in figure1.layouts(standing("capacity"))}
     sizes = {
         name: [sum(page.kib for page in pages) for pages in (row.attention, row.checkpoint)]
         for name, row in rows.items()

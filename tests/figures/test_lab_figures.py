@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from figures import FIGURES, block_sharing, block_waste, state_ownership, style
-from hsexp.config.catalog import read_option
-from hsexp.memory.geometry import ModelConfig
+from figures.geometry import configured
 
 NAMES = ["block-sharing", "block-waste", "state-ownership"]
 
@@ -43,10 +42,9 @@ def test_the_divergence_copies_the_tail_and_nothing_else():
 
 
 def test_the_waste_of_a_sequence_is_less_than_a_block():
-    model = ModelConfig.parse(read_option("model", "falcon_h1_7b"))
     lengths = np.arange(1, 2049)
     for name, block in (("s0", 512), ("s1", 512), ("s2", 512), ("d0", 16)):
-        unused, size = block_waste.unused_slots(name, model, lengths)
+        unused, size = block_waste.unused_slots(configured(name), lengths)
         assert size == block
         assert (min(unused), max(unused)) == (0, block - 1)
         assert (unused[0], unused[block - 1], unused[block]) == (block - 1, 0, block - 1)

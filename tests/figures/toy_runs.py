@@ -48,7 +48,13 @@ class ToyLedgers(Ledgers):
             for seed in design.seeds
             if not self.left_out(campaign, arm, seed)
         ]
-        return Runs.select(pd.DataFrame(rows), campaign=campaign, design=design, seeds=design.seeds)
+        return Runs.select(
+            pd.DataFrame(rows),
+            campaign=campaign,
+            design=design,
+            seeds=design.seeds,
+            block=block,
+        )
 
 
 SPEEDS = {"s0": 300.0, "s1": 400.0, "s2": 480.0, "d0": 450.0}

@@ -105,6 +105,8 @@ def frozen_plans(overrides: tuple[str, ...]) -> dict[str, dict[str, Any]]:
             engines = ("vllm",)
         case "collection":
             return {"none": {"expected_to_change": True, "members": data["campaign"]["campaigns"]}}
+        case "engine":
+            return {"none": _without_cells((*overrides, "engine=sim"))}
         case _:
             return {"none": _without_cells(overrides)}
     of_engine = {"sim": data["engine"], "vllm": _vllm()}
@@ -152,7 +154,7 @@ def _vllm() -> dict[str, Any]:
 def _without_cells(overrides: tuple[str, ...]) -> dict[str, Any]:
     """What such a campaign prints, which is expected to change."""
     try:
-        exit_code, text = printed_plan(*overrides, "engine=sim")
+        exit_code, text = printed_plan(*overrides)
     except ConfigError as error:
         return {"expected_to_change": True, "refused": str(error)}
     return {"expected_to_change": True, "exit_code": exit_code, "printed": digest_of_text(text)}

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from hsexp.planner import make_plan
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from rich.console import Console
@@ -23,7 +22,8 @@ from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF, options
 from hsexp.config.launch import parse_launch
 from hsexp.ledger import Ledger, Provenance
-from hsexp.plan import Cell, Plan
+from hsexp.plan.cells import Cell, Plan
+from hsexp.plan.planner import make_plan
 from runners.continuation.plan import make_plan as make_continuation_plan
 from runners.launch import run_launch
 from runners.sim import execute

@@ -55,7 +55,7 @@ SMALL = (
 )
 """Campaigns with few cells, whose tables draw on no other campaign."""
 
-COUNTED = ("branching", "speculation", "cachelab", "capacity")
+COUNTED = ("branching", "speculation", "cachelab", "capacity", "fixed_work")
 """Campaigns whose tables need no run."""
 
 _CALIBRATED = (

@@ -75,7 +75,7 @@ def states_before(rows: Rows, pool: Pool, chosen: torch.Tensor) -> torch.Tensor:
 def update(rows: Rows, pool: Pool, batch: DecodeBatch) -> torch.Tensor:
     out = torch.full_like(batch.x, float("nan"), memory_format=torch.contiguous_format)
     fused_state_update(
-        pool.view, pool.places, rows.source, rows.target, *batch.tensors, out, is_blackwell=False
+        batch.update(pool.view, pool.places, rows.source, rows.target, out), is_blackwell=False
     )
     return out
 
@@ -150,9 +150,9 @@ def test_paged_and_contiguous_states_give_the_same_bits(
 
     contiguous = torch.full_like(out, float("nan"))
     fused_state_update(
-        ours, composites[None], rows.source, rows.target, *batch.tensors, contiguous,
+        batch.update(ours, composites[None], rows.source, rows.target, contiguous),
         is_blackwell=False,
-    )  # fmt: skip
+    )
     assert same_bits(contiguous, out)
     assert same_bits(ours[rows.target[rows.owned]], whole(pool.states(rows.target[rows.owned])))
 
@@ -183,11 +183,11 @@ def test_one_launch_gives_the_bits_of_one_launch_a_member(
     # vLLM's kernel does not store what starts from nothing.
     stored = rows.owned & (rows.source > 0)
     source, target = rows.source[stored], rows.target[stored]
-    members = batch.rows(stored).tensors
-    unfused = torch.full_like(members[0], float("nan"), memory_format=torch.contiguous_format)
+    chosen = batch.rows(stored)
+    unfused = torch.full_like(chosen.x, float("nan"), memory_format=torch.contiguous_format)
     with override_ssm_config((128, 8)):  # else vLLM chooses tiles by rows x heads
         out = update(rows, pool, batch)
-        unfused_state_update(pages, pool.places, source, target, *members, unfused)
+        unfused_state_update(chosen.update(pages, pool.places, source, target, unfused))
     assert same_bits(unfused, out[stored])
     assert same_bits(pages[pool.places[:, target]], pool.view[pool.places[:, target]])
 
@@ -365,7 +365,7 @@ def test_places_beyond_two_to_the_31_elements_are_found(device_name: str) -> Non
     batch = decode_batch(shape, 1, torch.bfloat16, generator, device_name)
     expected, after = advance_in_float64(pages[2:3], batch)
     out = torch.empty_like(batch.x).contiguous()
-    fused_state_update(pages, members, far, far, *batch.tensors, out, is_blackwell=False)
+    fused_state_update(batch.update(pages, members, far, far, out), is_blackwell=False)
     torch.testing.assert_close(out.double(), expected, rtol=0.05, atol=0.5)
     torch.testing.assert_close(pages[2:3].double(), after, rtol=0.02, atol=0.02)
 

@@ -7,6 +7,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import commands
 import numpy as np
 import pandas as pd
 import pytest
@@ -365,7 +366,7 @@ def test_a_full_disk_is_named_and_adopts_nothing(tmp_path: Path, full_file: str)
         capture_output=True,
         text=True,
         check=True,
-        env={"PYTHONPATH": str(Path(__file__).parent)},
+        env=commands.environment(Path(__file__).parent),
     )
     assert f"{tmp_path}/{full_file}" in done.stdout
     assert "cannot be written: File too large" in done.stdout

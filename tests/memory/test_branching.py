@@ -10,7 +10,17 @@ from collections.abc import Sequence
 
 import pytest
 from toy_branches import BranchEngine, ToyBranch, next_token
-from toy_memory import all_free, free_pages, leave_free, queue_of, snapshot, state_of, toy_memory
+from toy_memory import (
+    all_free,
+    free_pages,
+    leave_free,
+    put_first,
+    put_last,
+    queue_of,
+    snapshot,
+    state_of,
+    toy_memory,
+)
 
 from hsexp.memory import MemoryFault
 from hsexp.memory.branching.beams import Beam, Beams
@@ -204,10 +214,10 @@ def test_a_source_has_no_new_owner_before_its_copies_are_taken(organization: str
     (child,) = forked(engine, parent, 1)
     assert engine.grow(child)
     engine.drop(parent)  # nobody else holds the sources any more
-    assert tail not in engine.memory.cache.attention_pool.queue and state.refs == 1
+    assert tail not in engine.memory.cache.attention_pool.free_pages() and state.refs == 1
     engine.check()
     engine.step()
-    assert tail in engine.memory.cache.attention_pool.queue and state.refs == 0
+    assert tail in engine.memory.cache.attention_pool.free_pages() and state.refs == 0
     engine.check()
 
 
@@ -287,10 +297,10 @@ def test_a_source_outlives_both_branches_while_its_copy_is_in_flight(organizatio
     for pool in engine.memory.cache.pools:  # whoever comes gets none of them
         pool.take(pool.num_free)
     assert all(any(pool.refs[page] for pool in engine.memory.cache.pools) for page in held)
-    assert not any(pool.queue for pool in engine.memory.cache.pools)
+    assert not any(pool.num_free for pool in engine.memory.cache.pools)
     for copy in in_flight:
         engine.complete_copy(copy)
-    freed = {page for pool in engine.memory.cache.pools for page in pool.queue}
+    freed = {page for pool in engine.memory.cache.pools for page in pool.free_pages()}
     assert held <= freed
 
 
@@ -775,7 +785,7 @@ def test_a_leaf_gives_way_to_any_other_need(organization: str) -> None:
     tokens = kept(engine, 13)
     assert all_free(engine.memory)
     for pool in engine.memory.cache.pools:
-        pool.release(pool.take(pool.num_free), hashed="tail", plain="tail")
+        pool.release(pool.take(pool.num_free), "member")
     engine.memory.check_integrity()
     assert engine.start_from_leaf(tokens, 1) is None
 
@@ -809,8 +819,8 @@ def test_half_a_leaf_is_none(organization: str) -> None:
         )
         engine.drop(parent, leaf=True)
         engine.step()
-        pool.queue.move_to_end(page, last=False)
-        pool.release(pool.take(1), hashed="tail", plain="tail")
+        put_first(pool, page)
+        pool.release(pool.take(1), "member")
         engine.memory.check_integrity()
         assert engine.start_from_leaf(CONTEXT[:13], 1) is None
         # The same request again leaves a whole one.
@@ -856,9 +866,9 @@ def test_a_running_request_leaves_a_restart_point_behind(organization: str) -> N
 def reuse_empty_pages_first(engine: BranchEngine) -> None:
     """Whatever the release order says: so that nothing cached is lost while there are others."""
     for pool in engine.memory.cache.pools:
-        for page in list(pool.queue):
+        for page in list(pool.free_pages()):
             if pool.entries[page] is not None:
-                pool.queue.move_to_end(page)
+                put_last(pool, page)
 
 
 def test_a_leaf_waits_for_a_block_before_it_that_is_computed_again(organization: str) -> None:
@@ -868,8 +878,8 @@ def test_a_leaf_waits_for_a_block_before_it_that_is_computed_again(organization:
     engine.drop(parent, leaf=True)
     engine.step()
     reuse_empty_pages_first(engine)
-    pool.queue.move_to_end(page, last=False)
-    pool.release(pool.take(1), hashed="tail", plain="tail")
+    put_first(pool, page)
+    pool.release(pool.take(1), "member")
     again = engine.start(CONTEXT[:9])
     assert again is not None and engine.grow(again, 8)
     engine.check()

@@ -4,7 +4,7 @@ import pytest
 
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import read_option
-from hsexp.memory.demand import DistinctRequesters
+from hsexp.memory.policies.demand import DistinctRequesters
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.retention import RetentionConfig
 

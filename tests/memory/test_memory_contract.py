@@ -258,7 +258,7 @@ def test_each_pool_of_d0_says_no_on_its_own() -> None:
     refusal = memory.refusal(sequence, MISS, 20, nothing_runs=True)
     assert refusal is not None
     assert (refusal.pool, refusal.need, refusal.free) == ("recurrent", 1, 0)
-    recurrent.release(held, hashed="tail", plain="tail")
+    recurrent.release(held, "member")
     attention.take(31)
     refusal = memory.refusal(sequence, MISS, 20, nothing_runs=True)
     assert refusal is not None
@@ -503,9 +503,9 @@ def test_reassigning_any_member_invalidates_the_whole_state(organization: str) -
 def test_the_other_members_of_an_invalidated_state_stay_where_they_are() -> None:
     memory = toy_memory("s1", 12)
     leave_cached(memory, 1, 8)  # block 1, state in pages 2 to 5
-    assert list(memory.cache.attention_pool.queue) == [6, 7, 8, 9, 10, 11, 12, 1, 2, 3, 4, 5]
+    assert list(memory.cache.attention_pool.free_pages()) == [6, 7, 8, 9, 10, 11, 12, 1, 2, 3, 4, 5]
     reassign(memory.cache.attention_pool, 3)
-    assert list(memory.cache.attention_pool.queue) == [6, 7, 8, 9, 10, 11, 12, 1, 2, 4, 5, 3]
+    assert list(memory.cache.attention_pool.free_pages()) == [6, 7, 8, 9, 10, 11, 12, 1, 2, 4, 5, 3]
     assert [memory.cache.attention_pool.entries[page] for page in (2, 3, 4, 5)] == [None] * 4
 
 
@@ -528,7 +528,7 @@ def test_entries_go_before_their_page_has_a_new_owner(organization: str) -> None
     for pool in {attention.spec.name: attention, recurrent.spec.name: recurrent}.values():
         taken = pool.take(pool.num_free)
         assert len(taken) == pool.spec.num_usable
-        pool.release(taken, hashed="tail", plain="tail")
+        pool.release(taken, "member")
     # No page had an owner, neither the old nor the new one.
     assert set(watch.seen) == {("attention", 0), ("checkpoint", 0)}
     assert len(memory.cache.block_index) == len(memory.cache.checkpoint_index) == 0
@@ -542,7 +542,7 @@ def test_a_referenced_entry_outlives_the_reassignment_of_all_free_pages(
     holder = toy_sequence(memory, 2)
     assert admit(memory, holder, 64) == 24
     for pool in memory.cache.pools:
-        pool.release(pool.take(pool.num_free), hashed="tail", plain="tail")
+        pool.release(pool.take(pool.num_free), "member")
     hit = memory.lookup(toy_sequence(memory, 3), 64)
     assert (hit.tokens, hit.checkpoint) == (24, holder.state)
     memory.check_integrity()
@@ -611,10 +611,10 @@ def test_a_shared_state_stays_until_its_last_holder_leaves(organization: str) ->
     assert shared.refs == 2
     memory.release(producer, 8)
     assert shared.refs == 1
-    assert not set(shared.pages) & set(memory.cache.states.pool.queue)
+    assert not set(shared.pages) & set(memory.cache.states.pool.free_pages())
     memory.release(adopter, 8)
     assert shared.refs == 0
-    assert set(shared.pages) <= set(memory.cache.states.pool.queue)
+    assert set(shared.pages) <= set(memory.cache.states.pool.free_pages())
 
 
 def test_two_hundred_requests_leave_no_page_behind(organization: str) -> None:

@@ -60,7 +60,7 @@ def test_a_state_is_allocated_from_a_pool_full_of_cached_attention(shared_pool: 
     for page in pages:
         pool.entries[page] = ("attention", page)
         memory.cache.block_index.add(("attention", page), page)
-    pool.release(pages, hashed="tail", plain="tail")
+    pool.release(pages, "member")
     needed = memory.cache.states.pages_needed(1)
     state = memory.cache.states.allocate()
     assert pool.num_free == 40 - needed

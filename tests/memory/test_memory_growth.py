@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from toy_memory import MISS, NATIVE_ORDER, admit, leave_cached, run_steps, toy_memory, toy_sequence
+from toy_memory import (
+    MISS,
+    NATIVE_ORDER,
+    admit,
+    leave_cached,
+    pages_in_order,
+    run_steps,
+    toy_memory,
+    toy_sequence,
+)
 
 from hsexp.memory import HybridMemory
 
@@ -55,8 +64,9 @@ def operations(memory: HybridMemory, act: Callable[[HybridMemory], None]) -> tup
     tables: list[CountingList | CountingQueue] = []
     for pool in memory.cache.pools:
         refs, entries, queue = CountingList(pool.refs), CountingList(pool.entries), CountingQueue()
-        queue.update(pool.queue)
-        pool.refs, pool.entries, pool.queue = refs, entries, queue
+        queue.update(pages_in_order(pool))
+        pool.refs, pool.entries = refs, entries
+        pool._queue.pages = queue
         tables += [refs, entries, queue]
     lines = 0
 
@@ -87,7 +97,7 @@ def full(organization: str, num_pages: int) -> HybridMemory:
     memory = empty(organization, num_pages)
     for request in range(num_pages):
         leave_cached(memory, f"old {request}", 8, content=f"old {request}")
-        if all(pool.entries[next(iter(pool.queue))] is not None for pool in memory.cache.pools):
+        if all(pool.entries[next(pool.free_pages())] is not None for pool in memory.cache.pools):
             return memory
     raise AssertionError("the pool does not fill")
 
@@ -119,8 +129,8 @@ def pages_only(memory: HybridMemory) -> None:
     pages = pool.take(10)
     pool.hold(pages)
     pool.count_unreferenced(pages)
-    pool.release(pages, hashed="tail", plain="head")
-    pool.release(pages, hashed="tail", plain="head")
+    pool.release(pages, "attention")
+    pool.release(pages, "attention")
 
 
 ACTS = [one_request, states_only, pages_only]
@@ -144,7 +154,7 @@ def test_an_operation_costs_the_same_whatever_the_size_of_the_pool(
 def test_the_count_would_notice_a_walk_through_the_pool(organization: str) -> None:
     def walk(memory: HybridMemory) -> None:
         sum(memory.cache.attention_pool.refs)
-        list(memory.cache.attention_pool.queue)
+        list(memory.cache.attention_pool.free_pages())
 
     def scan(memory: HybridMemory) -> None:
         for _ in range(memory.cache.attention_pool.num_free):

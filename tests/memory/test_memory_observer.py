@@ -127,9 +127,8 @@ def test_a_loss_names_its_cause() -> None:
 
     admit(memory, taken_back, 64)
     assert seen(recorder)[1:] == [("adopt", 2, 0)]
-    memory.cache.attention_pool.release(
-        memory.cache.attention_pool.take(1), hashed="tail", plain="tail"
-    )
+    pool = memory.cache.attention_pool
+    pool.release(pool.take(1), "member")
     assert seen(recorder) == [  # the idle slab's page was the next to go
         ("lose", "checkpoint", ("X", 8), "slab"),
         ("lose", "checkpoint", ("X", 16), "slab"),

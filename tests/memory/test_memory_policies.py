@@ -9,6 +9,7 @@ from toy_memory import (
     all_free,
     compute,
     leave_cached,
+    pages_in_order,
     reassign,
     run_steps,
     snapshot,
@@ -18,7 +19,7 @@ from toy_memory import (
 )
 
 from hsexp.memory import HybridMemory
-from hsexp.memory.admission import floor_of
+from hsexp.memory.pool import floor_of
 
 STATE = {"s0": 1, "s1": 4, "s2": 3, "d0": 1}
 
@@ -178,9 +179,9 @@ def test_a_kept_state_survives_pressure_until_its_holder_leaves(
         memory.release(sequence, 17)
     else:
         memory.preempt(sequence, 17)
-    assert kept.refs == 0 and set(kept.pages) <= set(memory.cache.states.pool.queue)
+    assert kept.refs == 0 and set(kept.pages) <= set(memory.cache.states.pool.free_pages())
     for pool, pages in zip(memory.cache.pools, pressure, strict=True):
-        pool.release(pages, hashed="tail", plain="tail")
+        pool.release(pages, "member")
     assert all_free(memory)
     memory.check_integrity()
 
@@ -276,7 +277,7 @@ def test_a_pinned_checkpoint_survives_the_reassignment_of_all_free_pages(
     memory.preempt(compute(memory, 1, 16), 16)
     pinned = memory.pinning.pins()[1]
     for pool in memory.cache.pools:
-        pool.release(pool.take(pool.num_free), hashed="tail", plain="tail")
+        pool.release(pool.take(pool.num_free), "member")
     assert (pinned.refs, pinned.key is None) == (1, False)
     assert list(memory.cache.checkpoint_index.oldest.values()) == [pinned]
 
@@ -297,8 +298,9 @@ def test_a_resumed_request_has_its_own_references_before_the_pin_goes(organizati
     sequence = compute(memory, 1, 16)
     memory.preempt(sequence, 16)
     pinned = memory.pinning.pins()[1]
-    queue = WatchedQueue(memory.cache.states.pool.queue)
-    memory.cache.states.pool.queue = queue
+    pool = memory.cache.states.pool
+    queue = WatchedQueue(pages_in_order(pool))
+    pool._queue.pages = queue
     queue.joined = []
     assert admit(memory, sequence, 17) == 16
     assert queue.joined == []  # at no time was the state free to be reassigned

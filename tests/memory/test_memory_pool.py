@@ -1,18 +1,24 @@
 """A pool: every page is the null page, referenced, or queued; what fails has moved nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal
 
 import pytest
+from toy_memory import NATIVE_ORDER
 
 from hsexp.memory import MemoryFault, PagePool, PoolSpec
+from hsexp.memory.policies.eviction import EvictionQueue, PageKind
+
+End = Literal["head", "tail"]
 
 
-def pool_of(num_usable: int) -> PagePool:
-    return PagePool(PoolSpec(name="toy", num_pages=num_usable + 1, page_bytes=8))
+def pool_of(num_usable: int, *, hashed: End = "tail", plain: End = "tail") -> PagePool:
+    order = NATIVE_ORDER.model_copy(update={"hashed": hashed, "plain_attention": plain})
+    return PagePool(PoolSpec(name="toy", num_pages=num_usable + 1, page_bytes=8), order)
 
 
 def state_of(pool: PagePool) -> tuple[list[int], list[int], list[object]]:
-    return list(pool.queue), list(pool.refs), list(pool.entries)
+    return list(pool.free_pages()), list(pool.refs), list(pool.entries)
 
 
 def test_the_null_page_is_never_handed_out() -> None:
@@ -44,9 +50,9 @@ def test_taking_no_page_is_allowed_and_moves_nothing() -> None:
 def test_a_page_freed_twice_raises() -> None:
     pool = pool_of(3)
     page = pool.take(1)
-    pool.release(page, hashed="tail", plain="tail")
+    pool.release(page, "attention")
     with pytest.raises(MemoryFault, match="page 1 is freed but not held"):
-        pool.release(page, hashed="tail", plain="tail")
+        pool.release(page, "attention")
 
 
 def test_a_page_named_twice_in_one_release_raises_and_is_queued_once() -> None:
@@ -54,7 +60,7 @@ def test_a_page_named_twice_in_one_release_raises_and_is_queued_once() -> None:
     pool = pool_of(3)
     page = pool.take(1)[0]
     with pytest.raises(MemoryFault):
-        pool.release([page, page], hashed="tail", plain="tail")
+        pool.release([page, page], "attention")
     pool.check_integrity()
     assert pool.num_free == 3
 
@@ -63,8 +69,8 @@ def test_two_references_are_dropped_in_one_release_and_queue_the_page_once() -> 
     pool = pool_of(3)
     page = pool.take(1)[0]
     pool.hold([page])
-    pool.release([page, page], hashed="tail", plain="tail")
-    assert list(pool.queue) == [2, 3, 1]
+    pool.release([page, page], "attention")
+    assert list(pool.free_pages()) == [2, 3, 1]
     pool.check_integrity()
 
 
@@ -75,7 +81,7 @@ def test_a_sentinel_is_no_page_to_free_or_to_hold(page: int) -> None:
     pool.take(3)
     before = state_of(pool)
     with pytest.raises(MemoryFault, match=f"page {page} is freed"):
-        pool.release([page], hashed="tail", plain="tail")
+        pool.release([page], "attention")
     with pytest.raises(MemoryFault, match=f"{page} is no page to hold"):
         pool.hold([page])
     assert state_of(pool) == before
@@ -84,7 +90,7 @@ def test_a_sentinel_is_no_page_to_free_or_to_hold(page: int) -> None:
 def test_holding_a_queued_page_takes_it_out_of_the_queue() -> None:
     pool = pool_of(3)
     pool.hold([2])
-    assert list(pool.queue) == [1, 3]
+    assert list(pool.free_pages()) == [1, 3]
     assert pool.take(2) == [1, 3]
 
 
@@ -92,10 +98,10 @@ def test_a_page_is_queued_only_when_its_last_reference_goes() -> None:
     pool = pool_of(2)
     pages = pool.take(1)
     pool.hold(pages)
-    pool.release(pages, hashed="tail", plain="tail")
-    assert list(pool.queue) == [2]
-    pool.release(pages, hashed="tail", plain="tail")
-    assert list(pool.queue) == [2, 1]
+    pool.release(pages, "attention")
+    assert list(pool.free_pages()) == [2]
+    pool.release(pages, "attention")
+    assert list(pool.free_pages()) == [2, 1]
 
 
 @pytest.mark.parametrize(
@@ -108,13 +114,13 @@ def test_a_page_is_queued_only_when_its_last_reference_goes() -> None:
     ],
 )
 def test_pages_join_the_end_that_their_entry_says(
-    hashed: str, plain: str, queue: list[int]
+    hashed: End, plain: End, queue: list[int]
 ) -> None:
-    pool = pool_of(3)
+    pool = pool_of(3, hashed=hashed, plain=plain)
     pool.take(2)
     pool.entries[1] = "key"
-    pool.release([1, 2], hashed=hashed, plain=plain)  # type: ignore[arg-type]
-    assert list(pool.queue) == queue
+    pool.release([1, 2], "attention")
+    assert list(pool.free_pages()) == queue
 
 
 def test_entries_are_lost_before_a_page_is_referenced_by_its_new_owner() -> None:
@@ -142,3 +148,40 @@ def test_a_pool_without_a_usable_page_is_refused_by_name() -> None:
 def test_a_spec_counts_the_null_page_in_its_bytes() -> None:
     spec = PoolSpec(name="toy", num_pages=5, page_bytes=8)
     assert (spec.num_usable, spec.total_bytes) == (4, 40)
+
+
+class NewestFirst(EvictionQueue):
+    """The page that became free last is the next to go, whatever it caches."""
+
+    def __init__(self, pages: Iterable[int]) -> None:
+        self.pages = list(pages)
+
+    def put(self, pages: Sequence[int], kind: PageKind, entries: Sequence[object]) -> None:
+        self.pages[:0] = reversed(pages)
+
+    def remove(self, pages: Sequence[int]) -> None:
+        self.pages = [page for page in self.pages if page not in pages]
+
+    def pop(self, count: int) -> list[int]:
+        popped, self.pages = self.pages[:count], self.pages[count:]
+        return popped
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.pages)
+
+
+class NewestFirstOrder:
+    """Its settings: there are none."""
+
+    def build(self, pages: Iterable[int]) -> EvictionQueue:
+        return NewestFirst(pages)
+
+
+def test_the_order_of_a_pool_alone_decides_who_goes_first() -> None:
+    pool = PagePool(PoolSpec(name="toy", num_pages=5, page_bytes=8), NewestFirstOrder())
+    pool.release(pool.take(3), "attention")
+    assert list(pool.free_pages()) == [3, 2, 1, 4]
+    pool.hold([2])
+    assert pool.take(2) == [3, 1]
+    assert pool.num_free == 1
+    pool.check_integrity()

@@ -7,7 +7,7 @@ from hsexp.memory import HybridMemory
 
 
 def queues(memory: HybridMemory) -> list[list[int]]:
-    return [list(pool.queue) for pool in memory.cache.pools]
+    return [list(pool.free_pages()) for pool in memory.cache.pools]
 
 
 # A request computes 13 tokens in steps that end at 8 and 13. Its first block and its first state

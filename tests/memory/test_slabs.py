@@ -93,10 +93,10 @@ def test_waking_an_idle_slab_takes_its_page_out_of_the_queue_and_keeps_its_cache
     memory = toy_memory("s2", 60)
     ((first, *_),) = idle_slabs(memory, 1)
     page = slab_page(first)
-    assert next(iter(memory.cache.attention_pool.queue)) == page  # idle slabs are next to go
+    assert next(memory.cache.attention_pool.free_pages()) == page  # idle slabs are next to go
     (state,) = allocate(memory, 1)
     assert slab_page(state) == page
-    assert page not in memory.cache.attention_pool.queue
+    assert page not in memory.cache.attention_pool.free_pages()
     assert len(cached_checkpoints(memory)) == 3
     memory.cache.states.check_integrity()
 
@@ -157,14 +157,15 @@ def test_reassigning_a_slab_page_invalidates_every_slot_and_no_other_slab() -> N
     memory = toy_memory("s2", 60)
     first, second = idle_slabs(memory, 2)
     members = [page for state in first[:3] for page in state.pages]
-    order = [page for page in memory.cache.attention_pool.queue if page != slab_page(first[0])]
+    order = list(memory.cache.attention_pool.free_pages())
+    order.remove(slab_page(first[0]))
     reassign(memory.cache.attention_pool, slab_page(first[0]))
     assert [state.key for state in first[:3]] == [None] * 3
     assert [state.key is None for state in second[:3]] == [False] * 3
     assert len(cached_checkpoints(memory)) == 3
     assert memory.cache.counters.reclaimed_slabs == 1
     # The members stay in the queue where they were, as plain pages.
-    assert list(memory.cache.attention_pool.queue) == [*order, slab_page(first[0])]
+    assert list(memory.cache.attention_pool.free_pages()) == [*order, slab_page(first[0])]
     assert all(memory.cache.attention_pool.entries[page] is None for page in members)
     memory.check_integrity()
 

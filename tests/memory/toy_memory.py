@@ -18,6 +18,7 @@ With three recurrent layers for each attention layer a checkpoint has three comp
     TINY_D0   a state is 3 composites of 256 B
 """
 
+from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
 
@@ -39,7 +40,7 @@ from hsexp.memory.organizations.s0 import S0Config
 from hsexp.memory.organizations.s1 import S1Config
 from hsexp.memory.organizations.s2 import S2Config
 from hsexp.memory.policies.admission import AdmissionConfig
-from hsexp.memory.policies.eviction import ReleaseOrder
+from hsexp.memory.policies.eviction import ReleaseOrder, ReleaseQueue
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.slab import SlabStateStore
@@ -241,7 +242,7 @@ def all_free(memory: HybridMemory) -> bool:
 
 
 def queue_of(pool: PagePool) -> list[int]:
-    return list(pool.queue)
+    return list(pool.free_pages())
 
 
 def leave_free(memory: HybridMemory, attention: int, recurrent: int) -> None:
@@ -255,13 +256,28 @@ def leave_free(memory: HybridMemory, attention: int, recurrent: int) -> None:
         memory.cache.states.pool.take(memory.cache.states.pool.num_free - recurrent)
 
 
+def pages_in_order(pool: PagePool) -> OrderedDict[int, None]:
+    """The free queue itself."""
+    assert isinstance(pool._queue, ReleaseQueue)
+    return pool._queue.pages
+
+
+def put_first(pool: PagePool, page: int) -> None:
+    """Let this queued page be the next to go."""
+    pages_in_order(pool).move_to_end(page, last=False)
+
+
+def put_last(pool: PagePool, page: int) -> None:
+    pages_in_order(pool).move_to_end(page)
+
+
 def reassign(pool: PagePool, *pages: int) -> None:
     """Give queued pages a new owner, as if they were the next to go, and free them again."""
     for page in reversed(pages):
-        pool.queue.move_to_end(page, last=False)
+        put_first(pool, page)
     taken = pool.take(len(pages))
     assert taken == list(pages)
-    pool.release(taken, hashed="tail", plain="tail")
+    pool.release(taken, "member")
 
 
 def slab_store(memory: HybridMemory) -> SlabStateStore:
@@ -295,7 +311,7 @@ def snapshot(memory: HybridMemory) -> dict[str, Any]:
     view: dict[str, Any] = {
         "pools": [
             {
-                "queue": list(pool.queue),
+                "queue": list(pool.free_pages()),
                 "refs": list(pool.refs),
                 "entries": [_entry(entry) for entry in pool.entries],
             }
@@ -324,7 +340,7 @@ def snapshot(memory: HybridMemory) -> dict[str, Any]:
     if isinstance(store, SlabStateStore):
         view["slabs"] = {page: _slab(slab) for page, slab in store.slabs.items()}
         view["free_active_slots"] = store.free_active_slots
-    for name in ("lifetime", "pinning"):
+    for name in ("retention", "pinning"):
         demand = getattr(getattr(memory, name), "demand", None)
         if demand is not None:
             view[f"{name} demand"] = {key: set(ids) for key, ids in demand._requesters.items()}

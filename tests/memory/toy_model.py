@@ -188,7 +188,7 @@ class PhysicalMemory:
     def poison_free(self) -> None:
         """Wipe what nobody references and nobody can find: free pages and free slots."""
         for pool in self.memory.cache.pools:
-            for page in pool.queue:
+            for page in pool.free_pages():
                 if pool.entries[page] is None:
                     self.pages[pool.spec.name][page] = self._wiped()
         store = self.memory.cache.states

@@ -1,11 +1,10 @@
 """Real launches that take a second or two: four requests, or a trace of three."""
 
 import io
-import os
 import subprocess
-import sys
 from pathlib import Path
 
+import commands
 from hydra import compose, initialize_config_dir
 from rich.console import Console
 
@@ -27,25 +26,28 @@ SPILL = (
 a cap of 1 or 2 none is preempted."""
 
 
-def carried_out(*overrides: str) -> tuple[Result, str]:
-    """A launch in this process; its result and what it printed."""
+def carried_out(*overrides: str, analyse: bool = False) -> tuple[Result, str]:
+    """A launch in this process; its result and what it printed.
+
+    Args:
+        analyse: make tables and figures, as a command that is not a job of a sweep.
+    """
     console = Console(file=io.StringIO(), width=200)
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         launch = parse_launch(compose("config", list(overrides)))
-        result = run_launch(launch, list(overrides), console, analyse=False)
+        result = run_launch(launch, list(overrides), console, analyse=analyse)
     assert isinstance(console.file, io.StringIO)
     return result, console.file.getvalue()
 
 
 def start_sweep(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
     """`python -m hsexp -m ARGUMENTS` in a folder and a process group of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "hsexp", "-m", *arguments],
+    return commands.start(
+        "-m",
+        *arguments,
         cwd=folder,
-        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
-        stdout=subprocess.PIPE,
+        env=commands.environment(RAY_USAGE_STATS_ENABLED="0"),
         stderr=subprocess.STDOUT,
-        text=True,
         start_new_session=True,
     )
 

@@ -8,19 +8,27 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from rich.console import Console
-from toy_campaign import CONTRACT, execute, toy_cell, toy_plan, toy_requests
+from toy_campaign import (
+    CONTRACT,
+    execute,
+    toy_cell,
+    toy_plan,
+    toy_requests,
+    with_steps,
+    with_steps_and_other_metrics,
+)
 
 from hsexp.ledger import Ledger, LedgerError
-from hsexp.plan.cells import Plan
+from hsexp.plan.cells import Cell, Plan
 from runners import campaign
-from runners.campaign import Summary, run_plan
+from runners.campaign import Outcome, Summary, run_plan
 
 PROGRAM = Path(__file__).with_name("toy_campaign.py")
 
@@ -267,3 +275,76 @@ def test_a_cell_that_a_stopped_process_never_gives_back_is_left_to_it(
         summary, text = launch(tmp_path, toy_plan(toy_cell(1)))
     assert (summary.left_elsewhere, summary.is_complete) == (1, False)
     assert "1 left to a process that seems to be stopped" in text
+
+
+# -- what a launch asks for ------------------------------------------------------------------------
+
+
+def launch_with_steps(path: Path, plan: Plan, run: Callable[[Cell], Outcome]) -> Summary:
+    console = Console(quiet=True)
+    ledger = Ledger.open(path, contract=plan.contract)
+    return run_plan(plan, ledger, run, workers=1, console=console, needs_steps=True)
+
+
+def test_an_accepted_run_without_the_steps_that_are_asked_for_is_run_again_and_counts_once(
+    tmp_path: Path,
+) -> None:
+    plan = toy_plan(toy_cell(1), toy_cell(2))
+    launch(tmp_path, plan)
+    before = Ledger.read(tmp_path).frame()
+    summary = launch_with_steps(tmp_path, plan, with_steps)
+    assert (summary.already_accepted, summary.run_now, summary.failed) == (0, 2, 0)
+    ledger = Ledger.read(tmp_path)
+    frame = ledger.frame()
+    assert frame["span_s"].tolist() == before["span_s"].tolist()
+    assert set(frame["adoption_reason"]) == {
+        "kept a step table, which the one before had not; metrics are the same"
+    }
+    assert ledger.step_table(toy_cell(2).cell_id)["num_steps"].tolist() == [2]
+    assert len(ledger.attempts()) == 4
+    again = launch_with_steps(tmp_path, plan, with_steps)
+    assert (again.already_accepted, again.run_now) == (2, 0)
+
+
+def test_a_repeat_with_other_metrics_does_not_count(tmp_path: Path) -> None:
+    plan = toy_plan(toy_cell(1))
+    launch(tmp_path, plan)
+    summary = launch_with_steps(tmp_path, plan, with_steps_and_other_metrics)
+    assert (summary.run_now, summary.failed, summary.is_complete) == (1, 1, False)
+    assert Ledger.read(tmp_path).frame()["span_s"].tolist() == [1.0]
+
+
+def test_steps_that_nobody_asks_for_change_nothing(tmp_path: Path) -> None:
+    plan = toy_plan(toy_cell(1))
+    launch_with_steps(tmp_path, plan, with_steps)
+    summary, _ = launch(tmp_path, plan)
+    assert (summary.already_accepted, summary.run_now) == (1, 0)
+
+
+def test_a_run_that_kept_no_steps_although_they_are_asked_for_is_not_complete(
+    tmp_path: Path,
+) -> None:
+    summary = launch_with_steps(tmp_path, toy_plan(toy_cell(1)), execute)
+    assert (summary.run_now, summary.is_complete) == (1, False)
+
+
+# -- at the end ------------------------------------------------------------------------------------
+
+
+def test_a_launch_leaves_one_file_of_tables(tmp_path: Path) -> None:
+    launch(tmp_path, toy_plan(*(toy_cell(seed) for seed in range(4))))
+    assert [file.name for file in tmp_path.rglob("*.parquet")] == ["requests-1.parquet"]
+    assert len(Ledger.read(tmp_path).requests()) == 8
+
+
+def test_tables_that_cannot_be_joined_are_told_and_stop_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Ledger) -> None:
+        raise LedgerError("requests.joining: cannot be written: No space left on device")
+
+    monkeypatch.setattr(Ledger, "join_tables", refuse)
+    summary, printed = launch(tmp_path, toy_plan(toy_cell(1), toy_cell(2)))
+    assert summary.is_complete
+    assert "tables were not joined: requests.joining: cannot be written" in printed
+    assert len(Ledger.read(tmp_path).requests()) == 4

@@ -41,7 +41,7 @@ def test_auto_takes_vllm_only_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Non
     engine, why = choose_engine("auto", CPU)
     assert (engine, why) == (
         "sim",
-        "engine=auto takes vllm on a GPU only, and device cpu is none",
+        "engine=auto uses vllm only on a GPU, and device cpu is not one",
     )
 
 

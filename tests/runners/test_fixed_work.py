@@ -6,8 +6,8 @@ import pytest
 from small_launches import carried_out
 
 from hsexp.config.campaigns import FixedWorkCampaign, MixedChunkConfig
+from hsexp.labs.fixed_work import mixing, width
 from hsexp.sim.steptime import StepClock
-from runners.fixed_work import mixing, width
 
 CLOCK = StepClock(base_ns=10_000_000, decode_token_ns=1_000_000, prefill_token_ns=100_000)
 """10 ms a step, 1 ms a decode, 0.1 ms a prefill token."""
@@ -17,7 +17,6 @@ CAMPAIGN = FixedWorkCampaign(
     name="toy",
     title="Toy",
     section="-",
-    context_tokens=100,
     num_wide=6,
     num_narrow=2,
     num_mixed_decodes=5,

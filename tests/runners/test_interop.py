@@ -1,17 +1,24 @@
 """Results of `vllm bench serve` come in and go out with their numbers."""
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from toy_campaign import CONTRACT as TOY
 from toy_campaign import execute, toy_cell
 
 from hsexp.config.base import ConfigError
-from hsexp.ledger import Ledger, LedgerError, Provenance
+from hsexp.ledger import Attempt, EngineFacts, Ledger, LedgerError, Provenance, encode_table
+from hsexp.measure.metrics import summarize
+from hsexp.measure.records import RunRecord
+from hsexp.plan.cells import Cell, content_key
 from runners.interop import CONTRACT, export_attempt, import_result, main
-from runners.trial import try_cell
+from runners.trial import Outcome, try_cell
 
 # Three requests, sent at 100.0, 100.5 and 101.0 s. The first gets tokens at 101, 101.5 and 102, the
 # second all three within one later chunk at 102.5, the third is refused.
@@ -133,6 +140,180 @@ def test_an_exported_attempt_can_be_imported_again(
         assert ours[metric] == theirs[metric]
 
 
+# -- what is unknown is no zero --------------------------------------------------------------------
+
+KNOWN = (
+    *("num_requests", "num_finished", "num_refused", "num_unfinished", "prompt_tokens"),
+    *("output_tokens", "o_ctr_tokens", "span_s", "throughput_tok_per_s", "requests_per_s"),
+    *(f"{name}_{of}_s" for name in ("ttft", "tpot", "itl", "e2e") for of in ("mean", "p50", "p99")),
+    "planned_rate_per_s",
+)
+"""Metrics that a result carries; an engine's steps are not among them."""
+
+
+def measured_attempt(path: Path) -> tuple[Ledger, str]:
+    """A measured run of four requests: the second waited for a token for 4 s, one was refused."""
+    requests = pd.DataFrame(
+        {
+            "request_id": [0, 1, 2, 3],
+            "status": ["finished", "finished", "refused", "finished"],
+            "reason": [None, None, "too long", None],
+            "prompt_tokens": [10, 20, 30, 5],
+            "generated_tokens": [3, 5, 0, 1],
+            "arrival_s": [0.5, 1.0, 1.5, 2.0],
+            "first_token_s": [1.0, 2.0, math.nan, 2.5],
+            "finish_s": [2.0, 7.0, math.nan, 2.5],
+            "sent_s": [0.6, 1.1, math.nan, 2.2],
+            "num_retries": [0, 0, 0, 0],
+        }
+    )
+    record = RunRecord(
+        requests=requests,
+        steps=pd.DataFrame(),
+        token_gaps_s=np.array([0.5, 0.5, 4.0, 0.5, 0.25, 0.25]),
+        episode_s=8.0,
+    )
+    settings = {"organization": "s2", "budget": "b63", "rate_per_s": 2.0, "seed": 1}
+    key = content_key(settings)
+    attempt = Attempt(
+        cell=Cell(
+            campaign="q1", block="q1", axes=settings, config=settings, cell_id=key, pair_id="1"
+        ),
+        status="ok",
+        reason=None,
+        metrics=summarize(record),
+        workload_digest="0",
+        engine=EngineFacts(
+            engine="vllm",
+            device="cpu",
+            time_model="wall clock",
+            data_kind="measured",
+            observed={"config": {"model": {"name": "falcon"}, "arrivals": {"kind": "burst"}}},
+        ),
+        provenance=Provenance.collect(),
+        started_at="2026-01-01T00:00:00.000+00:00",
+        wall_s=9.0,
+    )
+    ledger = Ledger.open(path, contract={"campaign": "q1"})
+    return ledger, ledger.record(attempt, requests=encode_table(requests))
+
+
+def again(exported: dict[str, Any], folder: Path) -> "pd.Series[Any]":
+    """The row of an exported attempt that was written, read and imported."""
+    ledger = Ledger.open(folder, contract=CONTRACT)
+    import_result(json.loads(json.dumps(exported)), ledger, device="cpu")
+    row: pd.Series[Any] = ledger.frame().iloc[0]
+    return row
+
+
+def test_a_measured_attempt_comes_back_with_its_metrics(tmp_path: Path) -> None:
+    ledger, attempt_id = measured_attempt(tmp_path / "q1")
+    exported = export_attempt(ledger, attempt_id)
+    ours, theirs = ledger.frame().iloc[0], again(exported, tmp_path / "again")
+    assert ours["throughput_tok_per_s"] == 9 / 6.5  # 0.5 to 7.0 s; 9 / 2.0 s without its gaps
+    assert theirs[list(KNOWN)].to_dict() == pytest.approx(ours[list(KNOWN)].to_dict())
+    assert pd.isna(theirs["realised_rate_per_s"])  # its times are the planned ones
+    others = [name for name in theirs.index if name in ours.index and name.startswith("num_")]
+    assert [name for name in others if name not in KNOWN and not pd.isna(theirs[name])] == []
+    assert (theirs["organization"], theirs["budget"], theirs["seed"]) == ("s2", "b63", 1)
+    assert theirs["request_rate"] == 2.0
+    assert pd.isna(exported["burstiness"])  # bursts are not one gamma process
+
+
+def test_an_imported_result_comes_back_with_its_metrics(
+    imported: tuple[Ledger, str], tmp_path: Path
+) -> None:
+    ours, theirs = imported[0].frame().iloc[0], again(export_attempt(*imported), tmp_path / "again")
+    metrics = [name for name in ours.index[ours.index.get_loc("num_requests") :] if name in theirs]
+    metrics = metrics[: metrics.index("config_digest")]
+    assert len(metrics) > 50
+    known = [name for name in metrics if not pd.isna(ours[name])]
+    assert theirs[known].to_dict() == pytest.approx(ours[known].to_dict())
+    assert theirs[[name for name in metrics if name not in known]].isna().all()
+    assert json.loads(theirs["engine_facts"])["latencies_from"] == "sending"
+    assert (theirs["request_rate"], theirs["burstiness"]) == (2.0, 1.0)
+
+
+def test_an_end_that_is_not_told_is_no_first_token(
+    imported: tuple[Ledger, str], tmp_path: Path
+) -> None:
+    exported = export_attempt(*imported)
+    del exported["e2els"]
+    with pytest.raises(ConfigError, match=r"the end of request 0 is unknown: itls\[0\] is null"):
+        again(exported, tmp_path / "again")
+
+
+@pytest.mark.parametrize(("completed", "failed"), [(1, 2), (2, 1)])
+@pytest.mark.parametrize("ttft", [0.0, None, math.nan])
+def test_an_answer_without_a_first_token_and_a_failure_without_a_text_have_not_finished(
+    ttft: float | None, completed: int, failed: int, tmp_path: Path
+) -> None:
+    # The second request: no error, no token. The benchmark may count it as either.
+    silent = {"ttfts": [1.0, ttft, 0.0], "output_lens": [3, 0, 0], "itls": [[0.5, 0.5], [], []]}
+    result = RESULT | silent | {"completed": completed, "failed": failed}
+    ledger = Ledger.open(tmp_path / "bench", contract=CONTRACT)
+    attempt_id = import_result(result, ledger, device="cpu")
+    row = ledger.frame().iloc[0]
+    assert (row["num_finished"], row["num_unfinished"]) == (1, 2)
+    assert (row["ttft_mean_s"], row["ttft_p50_s"]) == (1.0, 1.0)
+    assert pd.isna(row["o_ctr_tokens"])
+    request = ledger.request_table(attempt_id).iloc[1]
+    assert (request["status"], request["reason"]) == ("unfinished", "no first token and no error")
+    assert export_attempt(ledger, attempt_id)["errors"][1] == "no first token and no error"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"completed": 3, "failed": 0}, "completed must be 2 by errors and ttfts, got 3"),
+        ({"completed": 1, "failed": 2}, "completed must be 2 by errors and ttfts, got 1"),
+        ({"failed": 2}, "completed 2 and failed 2 must add up to the 3 requests"),
+        ({"completed": None}, "completed must be a number, got None"),
+        ({"ttfts": [1.0, 1.0]}, r"ttfts must have one entry for each of the 3 errors, got 2"),
+        ({"output_lens": 0}, "output_lens must be a list, got 0"),
+        ({"start_times": [1.0, None, 2.0]}, r"start_times\[1\] must be a number, got None"),
+        ({"itls": [[0.5, -9.0], [1.0], []]}, "request 0 finished, but its first_token_s"),
+        ({"statuses": ["finished", "finished", "lost"]}, r"statuses\[2\] is 'lost', but request 2"),
+        ({"statuses": ["finished"] * 3}, r"statuses\[2\] is 'finished', but .* 'Bad Request'"),
+        ({"statuses": ["refused", "finished", "refused"]}, r"statuses\[0\] is .* and no error"),
+        ({"date": "today"}, "date must be like 20261129-203000, got 'today'"),
+    ],
+)
+def test_a_result_that_contradicts_itself_is_refused_by_its_field(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    ledger = Ledger.open(tmp_path / "bench", contract=CONTRACT)
+    with pytest.raises(ConfigError, match=said):
+        import_result(RESULT | changes, ledger, device="cpu")
+    assert ledger.attempts().empty
+
+
+@pytest.mark.parametrize("field", ["backend", "data_kind"])
+def test_a_simulated_run_never_becomes_a_measured_one(field: str, tmp_path: Path) -> None:
+    source = Ledger.open(tmp_path / "toy", contract=TOY)
+    trial = try_cell(simulate, Provenance.collect(), toy_cell(1))
+    exported = export_attempt(source, source.record(trial.attempt, requests=trial.requests))
+    assert (exported["backend"], exported["data_kind"]) == ("sim", "simulated")
+    del exported[{"backend": "data_kind", "data_kind": "backend"}[field]]
+    ledger = Ledger.open(tmp_path / "bench", contract=CONTRACT)
+    with pytest.raises(ConfigError, match=f"{field} is sim.*not imported as a measured one"):
+        import_result(exported, ledger, device="cpu")
+    assert ledger.attempts().empty
+
+
+def simulate(cell: Cell) -> Outcome:
+    """The toy's run, under the simulator's name and with the metrics of its table."""
+    outcome = execute(cell)
+    facts = replace(outcome.engine, engine="sim")
+    times = {"arrival_s": 0.0, "first_scheduled_s": 0.5, "first_token_s": 1.0, "finish_s": 2.0}
+    requests = outcome.requests.assign(**times)
+    record = RunRecord(requests=requests, steps=pd.DataFrame())
+    return replace(outcome, requests=requests, engine=facts, metrics=summarize(record))
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
 def test_a_failed_attempt_cannot_be_exported(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path, contract=TOY)
     trial = try_cell(execute, Provenance.collect(), toy_cell(1, "fail"))
@@ -150,3 +331,11 @@ def test_the_command_imports_a_file_and_exports_one(tmp_path: Path) -> None:
     assert json.loads(target.read_text())["completed"] == 2
     with pytest.raises(ConfigError, match=r"python -m runners\.interop import="):
         main(["import=x"])
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"date": 1}\n{"date": 2}'])
+def test_a_file_that_is_not_one_result_is_refused_by_its_path(text: str, tmp_path: Path) -> None:
+    source = tmp_path / "in.json"
+    source.write_text(text)
+    with pytest.raises(ConfigError, match=r"in\.json is not one JSON result"):
+        main([f"import={source}", f"ledger={tmp_path / 'bench'}", "device=cpu"])

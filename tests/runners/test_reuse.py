@@ -118,3 +118,38 @@ def test_a_reference_that_is_excluded_is_run_anew_and_not_taken_over_again(
     assert "reused" not in printed
     assert "1 cells, 0 already accepted, 1 to run" in printed
     assert origins(Path("ledgers/q4/sim")) == [None]
+
+
+def test_a_campaign_whose_tables_read_steps_runs_again_what_kept_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its recipe, record_steps=true, once answered "0 to run"."""
+    monkeypatch.chdir(tmp_path)
+    overrides = [*SMALL, "campaign=submitted_work", "budget=b63"]
+    _, printed = carried_out(*overrides, "campaign.record_steps=false")
+    assert "0 already accepted, 1 to run" in printed
+    before = Ledger.read("ledgers/submitted_work/sim").frame()
+    _, printed = carried_out(*overrides)
+    assert "1 accepted runs kept no step table and are run again" in printed
+    assert "0 already accepted, 1 to run" in printed
+    ledger = Ledger.read("ledgers/submitted_work/sim")
+    (cell_id,) = ledger.accepted()
+    assert ledger.step_table(cell_id)["num_steps"].sum() == before["num_steps"][0]
+    _, printed = carried_out(*overrides)
+    assert "1 already accepted, 0 to run" in printed
+
+
+def test_a_reference_to_a_run_without_steps_does_not_do_for_a_campaign_that_needs_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    overrides = ["stage=run", "workers=1", "workload.num_requests=4", "seeds=[0]", "budget=b63"]
+    overrides += ["organization=s2", "admission.cap=63", "arrivals.rate_per_s=3.0"]
+    carried_out("campaign=q5", *overrides)
+    result, printed = carried_out("campaign=submitted_work", *overrides)
+    assert result.exit_code == 0
+    assert "1 runs of q5 are reused by reference" in printed
+    assert "1 accepted runs kept no step table and are run again" in printed
+    assert origins(Path("ledgers/submitted_work/sim")) == [None]
+    _, printed = carried_out("campaign=submitted_work", *overrides)
+    assert "1 already accepted, 0 to run" in printed

@@ -8,7 +8,7 @@ from rich.console import Console
 from toy_campaign import CONTRACT, execute, toy_cell, toy_plan
 
 from hsexp.ledger import Ledger, Provenance
-from hsexp.plan import Cell, content_key
+from hsexp.plan.cells import Cell, content_key
 from runners.run_view import print_runs
 from runners.trial import Outcome, try_cell
 

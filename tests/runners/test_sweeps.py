@@ -4,10 +4,13 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
 
+import commands
 import pandas as pd
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -125,6 +128,26 @@ def test_a_failed_job_is_a_row_and_an_exit_code_and_the_others_run(
     assert told_by_hydra == (launcher != IN_BATCHES)
 
 
+@pytest.mark.parametrize("launcher", LAUNCHERS[2:4])
+def test_the_scripts_jobs_in_other_processes_take_no_folder_of_the_users_for_ours(
+    folder: Path, launcher: list[str]
+) -> None:
+    for package in ("analysis", "figures", "runners", "hsexp"):
+        (folder / package).mkdir()
+        (folder / package / "__init__.py").write_text("raise ImportError('the user\\'s')\n")
+    script = "import sys; from hsexp.__main__ import script; sys.exit(script())"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script, "-m", *TRACE, "admission.cap=1,2", *launcher],
+        cwd=folder,
+        env=commands.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert outcomes(folder) == {1: ["OK"], 2: ["OK"]}
+
+
 def test_a_refused_job_says_why_and_the_others_run(folder: Path) -> None:
     code, printed = swept(folder, *TRACE, "admission.headroom=1.5,0.1")
     assert code == 2, printed
@@ -191,7 +214,7 @@ def test_texts_come_back_from_a_sweep_as_they_were_typed(folder: Path) -> None:
     assert code == 0, printed
     launches = ledger(folder).launches()
     assert [None if pd.isna(note) else note for note in launches["note"]] == [None, *TEXTS]
-    assert ledger(folder).contract["workload"]["launch"]["path"] == "a,b=c|Größe.csv"
+    assert ledger(folder).contract["blocks"]["replay"]["workload"]["path"] == "a,b=c|Größe.csv"
     parser = OverridesParser.create()
     for overrides, text in zip(launches["overrides"], [None, *TEXTS], strict=True):
         values = {item.key_or_group: item.value() for item in parser.parse_overrides(overrides)}
@@ -239,8 +262,8 @@ def test_the_tables_of_a_narrowed_sweep_name_what_they_lack(folder: Path) -> Non
     assert code == 0, printed
     assert printed.count("B-7.csv") == 1
     assert printed.rindex("1 run in") < printed.index("B-7.csv")
-    assert "D0(0.00) b63 seed 1, 2: not run" in printed
-    assert "q6: no figure: figure 6 lacks cells" in printed
+    assert "campaign q6: no run of D0, nor of b83, b108, nor of headroom 0.1, 0.27, 0.35" in printed
+    assert "figure 6: " in printed and "no figure" not in printed
 
 
 # -- machines --------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -74,6 +75,16 @@ def execute(cell: Cell) -> Outcome:
         engine=EngineFacts(engine="toy", device="none", time_model="fixed", data_kind="simulated"),
         workload_digest=content_key({"seed": seed}),
     )
+
+
+def with_steps(cell: Cell) -> Outcome:
+    steps = pd.DataFrame({"num_steps": [cell.axes["seed"]]})
+    return replace(execute(cell), steps=steps)
+
+
+def with_steps_and_other_metrics(cell: Cell) -> Outcome:
+    outcome = with_steps(cell)
+    return replace(outcome, metrics={**outcome.metrics, "span_s": -1.0})
 
 
 def main(ledger: str, workers: str, *cells: str) -> None:

@@ -107,7 +107,7 @@ def test_a_known_drafter_is_accepted_as_often_as_it_should_be(acceptance: float)
 
 def test_a_drafter_may_not_dilute_with_what_the_target_says() -> None:
     target = target_of(3)
-    with pytest.raises(ValueError, match="token 2 must have no probability"):
+    with pytest.raises(ValueError, match="token 2 must have probability 0"):
         DilutedDrafter(target, acceptance=0.5, never=NEVER).distribution(PROMPT)
     with pytest.raises(ValueError, match=r"acceptance must be in \[0, 1\], got 1.5"):
         DilutedDrafter(target, acceptance=1.5, never=NEVER)

@@ -66,7 +66,7 @@ def _conv_update_kernel(
         weight = tl.load(weight_ptrs + tap * stride_weight_tap, mask=inside, other=0.0)
         acc += _tap(value, weight)
         if tap > 0:
-            # In place this takes the stead of the value before, which some thread may still load.
+            # In place this overwrites the value before, which some thread may still be loading.
             tl.debug_barrier()
             tl.store(target_ptrs + (tap - 1) * stride_line_row, value, mask=inside)
     x_ptrs = x_ptr + row * stride_x_row + channels
@@ -90,7 +90,7 @@ def conv_update(
     bias: torch.Tensor | None,
     activation: str | None,
 ) -> torch.Tensor:
-    """Convolve one new token of each row with its history, in place of the token (B.10).
+    """Convolve one new token of each row with its history, and overwrite the token (B.10).
 
     Args:
         x: [rows, channels], overwritten with the result; a row without a target keeps its own.

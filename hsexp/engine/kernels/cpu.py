@@ -1,19 +1,20 @@
 """Paged states with vLLM's own operations: what runs on a CPU, and the fused kernel's reference."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
 from vllm.model_executor.layers.mamba.ops.causal_conv1d import causal_conv1d_update
 from vllm.model_executor.layers.mamba.ops.mamba_ssm import selective_state_update
 
-from hsexp.engine.kernels.ops import PagedOps
+from hsexp.engine.kernels.ops import DecodeUpdate, PagedOps
 from hsexp.memory.checkpoint import NO_LINE
 
 
 class CpuOps(PagedOps):
-    """The CPU's kernels work in place, the recurrent one although it has a destination index: it
-    advances the source as well, which may be a checkpoint that others adopt. So a row that crosses
-    a boundary takes its state along first."""
+    """The CPU's kernels work in place. The recurrent one has a destination index, but advances the
+    source as well, which may be a checkpoint that others reuse. So the state of a row that crosses
+    a boundary is copied first."""
 
     name: ClassVar[str] = "cpu-ops"
 
@@ -68,16 +69,9 @@ class CpuOps(PagedOps):
         )
         return updated
 
-    def state_update(
-        self,
-        ssm_pages: torch.Tensor,
-        members: torch.Tensor,
-        source: torch.Tensor,
-        target: torch.Tensor,
-        *arguments: torch.Tensor,
-    ) -> None:
-        _carry(ssm_pages, members, source, target)
-        unfused_state_update(ssm_pages, members, target, target, *arguments)
+    def state_update(self, update: DecodeUpdate) -> None:
+        _carry(update.ssm_pages, update.members, update.source, update.target)
+        unfused_state_update(replace(update, source=update.target))
 
 
 def _carry(
@@ -95,46 +89,34 @@ def _carry(
         places[where[:, target]] = torch.where((source > 0).view(shape), found, 0)
 
 
-def unfused_state_update(
-    ssm_pages: torch.Tensor,
-    members: torch.Tensor,
-    source: torch.Tensor,
-    target: torch.Tensor,
-    x: torch.Tensor,
-    dt: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    d: torch.Tensor,
-    dt_bias: torch.Tensor,
-    out: torch.Tensor,
-) -> None:
+def unfused_state_update(update: DecodeUpdate) -> None:
     """`fused_state_update` as one call of vLLM's selective_state_update for each member.
 
     vLLM's Triton kernel leaves the source as it is; its CPU kernel needs source and target to be
     the same.
     """
-    heads_per_member, heads_per_group = ssm_pages.shape[1], x.shape[1] // b.shape[1]
+    heads_per_member = update.ssm_pages.shape[1]
+    heads_per_group = update.x.shape[1] // update.b.shape[1]
     # B and C by head: a member's heads may begin or end inside a group.
-    b = b.repeat_interleave(heads_per_group, dim=1)
-    c = c.repeat_interleave(heads_per_group, dim=1)
-    for member, pages in enumerate(members):
+    b = update.b.repeat_interleave(heads_per_group, dim=1)
+    c = update.c.repeat_interleave(heads_per_group, dim=1)
+    for member, pages in enumerate(update.members):
         heads = slice(member * heads_per_member, (member + 1) * heads_per_member)
-        result = torch.empty_like(out[:, heads], memory_format=torch.contiguous_format)
+        result = torch.empty_like(update.out[:, heads], memory_format=torch.contiguous_format)
         selective_state_update(
-            ssm_pages,
-            x[:, heads].contiguous(),
-            dt[:, heads],
-            a[heads],
+            update.ssm_pages,
+            update.x[:, heads].contiguous(),
+            update.dt[:, heads],
+            update.a[heads],
             b[:, heads].contiguous(),
             c[:, heads].contiguous(),
             # By name: on a CPU vLLM's function has z before dt_bias.
-            D=d[heads],
-            dt_bias=dt_bias[heads],
+            D=update.d[heads],
+            dt_bias=update.dt_bias[heads],
             dt_softplus=True,
             # Contiguous columns: the CPU kernel ignores an index tensor's stride.
-            state_batch_indices=pages[source].unsqueeze(1),
-            dst_state_batch_indices=pages[target].unsqueeze(1),
+            state_batch_indices=pages[update.source].unsqueeze(1),
+            dst_state_batch_indices=pages[update.target].unsqueeze(1),
             out=result,
         )
-        out[:, heads] = result
+        update.out[:, heads] = result

@@ -2,11 +2,10 @@
 
 from typing import ClassVar
 
-import torch
 from vllm.platforms import current_platform
 
 from hsexp.engine.kernels.conv_update import conv_update
-from hsexp.engine.kernels.ops import PagedOps
+from hsexp.engine.kernels.ops import DecodeUpdate, PagedOps
 from hsexp.engine.kernels.state_update import fused_state_update
 from hsexp.engine.kernels.transfer import carry_lines, gather_states, scatter_states
 
@@ -24,5 +23,5 @@ class FusedOps(PagedOps):
     def __init__(self) -> None:
         self._is_blackwell: bool = current_platform.is_device_capability_family(100)
 
-    def state_update(self, *arguments: torch.Tensor) -> None:
-        fused_state_update(*arguments, is_blackwell=self._is_blackwell)
+    def state_update(self, update: DecodeUpdate) -> None:
+        fused_state_update(update, is_blackwell=self._is_blackwell)

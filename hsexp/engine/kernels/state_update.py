@@ -8,10 +8,11 @@ page of the request's source state and writes the one of its target state. Where
 the update is in place.
 """
 
-import torch
 from vllm.model_executor.layers.mamba.ops.mamba_ssm import softplus, try_get_optimal_ssm_config
 from vllm.model_executor.layers.mamba.ops.triton_helpers import fast_exp
 from vllm.triton_utils import tl, triton
+
+from hsexp.engine.kernels.ops import DecodeUpdate
 
 
 @triton.jit(do_not_specialize_on_alignment=["source_ptr", "target_ptr"])
@@ -63,6 +64,7 @@ def _state_update_kernel(
     BLOCK_DIM: tl.constexpr,
     BLOCK_STATE: tl.constexpr,
 ):
+    """Longer than other functions: Triton passes every pointer and every stride by itself."""
     row = tl.program_id(1)
     head = tl.program_id(2)
     group = head // HEADS_PER_GROUP
@@ -124,78 +126,41 @@ def _state_update_kernel(
     tl.store(out_ptrs, out, mask=in_dims)
 
 
-def fused_state_update(
-    ssm_pages: torch.Tensor,
-    members: torch.Tensor,
-    source: torch.Tensor,
-    target: torch.Tensor,
-    x: torch.Tensor,
-    dt: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    d: torch.Tensor,
-    dt_bias: torch.Tensor,
-    out: torch.Tensor,
-    *,
-    is_blackwell: bool,
-) -> None:
+def fused_state_update(update: DecodeUpdate, *, is_blackwell: bool) -> None:
     """Advance the states of a decode batch by one token (B.10).
 
     Args:
-        ssm_pages: [pages, heads of a page, head_dim, d_state], read and written.
-        members: [members of a state, composites] int32, page ids; 0 is the null page.
-        source: [rows] int32, the composite that a row reads; where it is not positive the row
-            starts from a state of zeros.
-        target: [rows] int32, the composite that a row writes; a row without one reads and writes
-            no page, and its output is zero. No two rows have the same.
-        x, dt: [rows, heads, head_dim].
-        a: [heads, head_dim, d_state] float32.
-        b, c: [rows, groups, d_state].
-        d, dt_bias: [heads, head_dim].
-        out: [rows, heads, head_dim], written.
         is_blackwell: chooses the tiles, as in vLLM.
     """
-    num_rows, num_heads, head_dim = x.shape
-    _, heads_per_member, _, d_state = ssm_pages.shape
-    num_groups = b.shape[1]
+    pages, members, source, target = update.ssm_pages, update.members, update.source, update.target
+    a, dt, dt_bias = update.a, update.dt, update.dt_bias
+    num_rows, num_heads, head_dim = update.x.shape
+    _, heads_per_member, _, d_state = pages.shape
+    num_groups = update.b.shape[1]
     assert num_heads == members.shape[0] * heads_per_member and num_heads % num_groups == 0
-    assert ssm_pages.shape[2] == head_dim and source.shape == target.shape == (num_rows,)
+    assert pages.shape[2] == head_dim and source.shape == target.shape == (num_rows,)
     assert members.stride(1) == source.stride(0) == target.stride(0) == 1
     tied = a.stride(-1) == a.stride(-2) == dt.stride(-1) == dt_bias.stride(-1) == 0
+    operands = (update.x, dt, a, update.b, update.c, update.d, dt_bias, update.out)
     block_dim, num_warps = try_get_optimal_ssm_config(
         head_dim,
         d_state,
         num_rows,
         num_heads,
-        str(ssm_pages.dtype).removeprefix("torch."),
+        str(pages.dtype).removeprefix("torch."),
         is_blackwell,
     )
     _state_update_kernel[(triton.cdiv(head_dim, block_dim), num_rows, num_heads)](
-        ssm_pages,
+        pages,
         members,
         source,
         target,
-        x,
-        dt,
-        a,
-        b,
-        c,
-        d,
-        dt_bias,
-        out,
+        *operands,
         head_dim,
         d_state,
-        *ssm_pages.stride(),
+        *pages.stride(),
         members.stride(0),
-        *x.stride(),
-        *dt.stride(),
-        *a.stride(),
-        *b.stride(),
-        *c.stride(),
-        *d.stride(),
-        *dt_bias.stride(),
-        *out.stride(),
+        *(stride for tensor in operands for stride in tensor.stride()),
         HEADS_PER_MEMBER=heads_per_member,
         HEADS_PER_GROUP=num_heads // num_groups,
         TIED=tied,

@@ -1,7 +1,7 @@
 """Whole states between member pages and the dense tensors of the prefill scan, and whole lines.
 
 Prefill is bound by its matrix products, so it keeps vLLM's convolution and scan and moves states
-around them: one launch each, and no size that the host would have to know.
+around them: one launch each, and no size that the host would have to wait for.
 """
 
 import torch
@@ -121,8 +121,8 @@ def carry_lines(
     conv_lines: torch.Tensor, lines: torch.Tensor, source: torch.Tensor, target: torch.Tensor
 ) -> None:
     """Copy the line of each row's source composite to the one of its target, where both exist and
-    differ. The prefill convolution works in place, so a request that crosses a boundary takes its
-    line along.
+    differ. The prefill convolution works in place, so a request that crosses a boundary needs a
+    copy of its line first.
 
     Args:
         conv_lines: [lines, width - 1, channels].

@@ -68,9 +68,7 @@ class D0(Organization):
         return PoolPlan(organization=self.name, nominal_bytes=nominal_bytes, pools=pools)
 
     def build_states(self, pools: Sequence[PagePool]) -> PagedStateStore:
-        return PagedStateStore(
-            pools[1], self.config.release_order, pages_per_state=self.geometry.composites
-        )
+        return PagedStateStore(pools[1], pages_per_state=self.geometry.composites)
 
     @property
     def places(self) -> StatePlaces:

@@ -42,9 +42,7 @@ class S0(Organization):
         return PoolPlan(organization=self.name, nominal_bytes=nominal_bytes, pools=(pool,))
 
     def build_states(self, pools: Sequence[PagePool]) -> PagedStateStore:
-        return PagedStateStore(
-            pools[0], self.config.release_order, pages_per_state=self.geometry.composites
-        )
+        return PagedStateStore(pools[0], pages_per_state=self.geometry.composites)
 
     @property
     def places(self) -> StatePlaces:

@@ -50,7 +50,6 @@ class S1(Organization):
     def build_states(self, pools: Sequence[PagePool]) -> StateStore:
         return PagedStateStore(
             pools[0],
-            self.config.release_order,
             pages_per_state=self.num_members + self.geometry.composites,
         )
 

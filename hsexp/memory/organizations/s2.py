@@ -60,7 +60,6 @@ class S2(S1):
     def build_states(self, pools: Sequence[PagePool]) -> SlabStateStore:
         return SlabStateStore(
             pools[0],
-            self.config.release_order,
             pages_per_state=self.num_members,
             num_slots=self.num_slots,
         )

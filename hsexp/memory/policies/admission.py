@@ -1,9 +1,27 @@
-"""Admission: when a request may join the running ones (Section 4.4)."""
+"""Admission: how many pages must stay free when a request joins the running ones (Section 4.4)."""
+
+from collections.abc import Sequence
+from typing import Protocol
 
 from pydantic import PositiveInt
 
 from hsexp.config.base import Config
 from hsexp.config.fields import OpenFraction
+from hsexp.memory.pool import PagePool, floor_of
+from hsexp.memory.sequence import Refusal
+
+
+class Admission(Protocol):
+    """Whether there is room for one more request."""
+
+    @property
+    def headroom_pages(self) -> tuple[int, ...]:
+        """Pages of each pool that an admission beside running requests leaves free."""
+        ...
+
+    def refusal(self, need: Sequence[int], *, nothing_runs: bool) -> Refusal | None:
+        """None admits a request that needs so many pages of each pool."""
+        ...
 
 
 class AdmissionConfig(Config):
@@ -13,3 +31,37 @@ class AdmissionConfig(Config):
     """Fraction f of all blocks that must stay free: H = floor(f B)."""
     cap: PositiveInt
     """Most running requests."""
+
+    def build(self, pools: Sequence[PagePool], *, reserve_fraction: float) -> Admission:
+        """
+        Args:
+            reserve_fraction: what the organization always keeps free, beside the headroom.
+        """
+        return HeadroomAdmission(pools, headroom=self.headroom, reserve_fraction=reserve_fraction)
+
+
+class HeadroomAdmission:
+    """Admit when need + H <= free in every pool, H = floor(reserve B) + floor(f B).
+
+    While nothing runs H is 0, so that an empty engine can always take the first request.
+    """
+
+    def __init__(
+        self, pools: Sequence[PagePool], *, headroom: float, reserve_fraction: float
+    ) -> None:
+        self.pools = pools
+        self.headroom_pages = tuple(
+            floor_of(reserve_fraction, pool.spec.num_pages)
+            + floor_of(headroom, pool.spec.num_pages)
+            for pool in pools
+        )
+
+    def refusal(self, need: Sequence[int], *, nothing_runs: bool) -> Refusal | None:
+        """None admits; otherwise the first pool that says no."""
+        for pool, pages, headroom in zip(self.pools, need, self.headroom_pages, strict=True):
+            kept_free = 0 if nothing_runs else headroom
+            if pages + kept_free > pool.num_free:
+                return Refusal(
+                    pool=pool.spec.name, need=pages, headroom=kept_free, free=pool.num_free
+                )
+        return None

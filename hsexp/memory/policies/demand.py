@@ -1,5 +1,7 @@
-"""Demand: which distinct requests asked for a checkpoint."""
+"""Demand: which distinct requests asked for a key, counted no further than is needed."""
 
+from collections import OrderedDict
+from collections.abc import Hashable
 from typing import Annotated
 
 from pydantic import Field, PositiveInt
@@ -7,3 +9,38 @@ from pydantic import Field, PositiveInt
 DemandKeys = Annotated[PositiveInt | None, Field(exclude_if=lambda value: value is None)]
 """Keys whose requesters are remembered, those asked for longest ago being forgotten first; null
 remembers all of them, for ever."""
+
+
+class DistinctRequesters:
+    """Remembers up to `threshold` distinct requesters of each key.
+
+    Demand outlives the entry: a checkpoint that two requests asked for is in demand although the
+    first one's was lost in between. So keys are not forgotten with their entries, but when
+    `max_keys` others were asked for later. A forgotten key starts anew.
+    """
+
+    def __init__(self, threshold: int, *, max_keys: int | None = None) -> None:
+        """
+        Args:
+            max_keys: None remembers every key.
+        """
+        self.threshold = threshold
+        self.max_keys = max_keys
+        self._requesters: OrderedDict[Hashable, tuple[int | str, ...]] = OrderedDict()
+        """The key that was asked for longest ago first."""
+
+    def register(self, key: Hashable, request_id: int | str) -> None:
+        """The same requester counts once (Appendix B.2)."""
+        requesters = self._requesters.get(key, ())
+        if len(requesters) < self.threshold and request_id not in requesters:
+            self._requesters[key] = (*requesters, request_id)
+        self._requesters.move_to_end(key)
+        if self.max_keys is not None and len(self._requesters) > self.max_keys:
+            self._requesters.popitem(last=False)
+
+    def reached(self, key: Hashable) -> bool:
+        return len(self._requesters.get(key, ())) >= self.threshold
+
+    def __len__(self) -> int:
+        """Keys that are remembered."""
+        return len(self._requesters)

@@ -4,7 +4,7 @@ azure       CSV of an Azure LLM inference trace    times; no shared content
 lengths     CSV of lengths                         times optional; no shared content
 mooncake    JSON lines of a Mooncake trace         times; shared 512-token blocks
 sharegpt    JSON list of conversations             no times; shared history of a conversation
-auto        .jsonl is mooncake, .json is sharegpt, anything else a CSV told by its columns
+auto        .jsonl is mooncake, .json is sharegpt; in a CSV the columns tell azure from lengths
 """
 
 from pathlib import Path
@@ -36,10 +36,10 @@ _Format = Literal["azure", "lengths", "mooncake", "sharegpt"]
 def load_trace(spec: TraceWorkload, arrivals: ArrivalsConfig | None, seed: int) -> Workload:
     """Read the requests of a trace file.
 
-    The trace's own times are replayed where it has some and `spec.keep_arrivals` asks for them;
-    else times are drawn from `arrivals` with `seed`, and the turns of different conversations are
-    mixed with it, each conversation in its own order. A replayed trace is the same for all seeds.
-    Nothing is shuffled otherwise and no row is dropped: one that cannot be served is refused.
+    The trace's own times are replayed if the file has times and `spec.keep_arrivals` is true.
+    Otherwise times are drawn from `arrivals` with `seed`, which also mixes the turns of different
+    conversations, each conversation in its own order. A replayed trace is the same for all seeds.
+    Nothing else is shuffled and no row is dropped: a row that cannot be served is refused.
 
     Raises:
         TraceError: names file, line and reason.
@@ -53,8 +53,7 @@ def load_trace(spec: TraceWorkload, arrivals: ArrivalsConfig | None, seed: int) 
     if not spec.keep_arrivals or any(row.arrival_s is None for row in rows):
         if arrivals is None:
             raise ConfigError(
-                f"arrivals.rate_per_s is required: {source.path} is not replayed with times of its "
-                "own"
+                f"arrivals.rate_per_s is required: {source.path} is not replayed with its own times"
             )
         rng = np.random.default_rng(seed)
         rows = _mixed(rows, rng)
@@ -109,8 +108,8 @@ def _read(source: Source, file_format: _Format, spec: TraceWorkload) -> list[Tra
 def _mixed(rows: list[TraceRow], rng: Generator) -> list[TraceRow]:
     """Spread the turns of each conversation over the trace, keeping their order.
 
-    A random order of the conversations' labels says whose turn is next. Rows without a
-    conversation stay in place.
+    A random order of the conversations' labels decides whose turn is next. A trace with a row
+    outside any conversation stays as it is.
     """
     labels = [row.conversation for row in rows if row.conversation is not None]
     if len(labels) < len(rows):

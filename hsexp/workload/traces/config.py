@@ -17,7 +17,7 @@ class TraceWorkload(Config):
     """File to read."""
     format: Literal["auto", "azure", "mooncake", "sharegpt", "lengths"]
     max_requests: PositiveInt | None
-    """Read only the first ones; null reads the whole file."""
+    """Read only the first requests; null reads the whole file."""
     tokenizer: str | None
     """Tokenizer for ShareGPT text (needs `transformers`); null counts about four characters per
     token."""

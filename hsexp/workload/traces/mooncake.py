@@ -1,4 +1,4 @@
-"""Mooncake traces: JSON lines whose 512-token block hashes become really shared content.
+"""Mooncake traces: JSON lines whose 512-token block hashes become shared content.
 
     {"timestamp": 27482, "input_length": 1100, "output_length": 52, "hash_ids": [46, 47, 2353]}
 
@@ -6,7 +6,7 @@
     end_tokens             512       1,024    1,100      the last block may be partial
 
 A segment's content id stands for the whole chain of hashes up to it, so equal ids mean equal
-prefixes even if a hash should recur at another place.
+prefixes even if a hash recurs at another place.
 """
 
 import json

@@ -7,8 +7,8 @@
     turn 2   [ human 1 ][ gpt 1 ][ human 2 ]     generates gpt 2
               \\_______/ shared with turn 1
 
-Each message is a segment whose content id stands for all messages up to it, so later turns really
-share the earlier ones, and two conversations share the messages with which both begin.
+Each message is a segment whose content id stands for all messages up to it, so later turns share
+the earlier ones, and two conversations share the messages with which both begin.
 """
 
 import importlib
@@ -37,9 +37,9 @@ def read_sharegpt(source: Source, limit: int | None, tokenizer: str | None) -> l
     """Rows of a ShareGPT-format JSON list, in the order of the file, without times.
 
     A request is a human message that the next message answers, both not empty; its prompt is
-    every message up to it. A human message without an answer asks for nothing: it is no request,
-    stays in the history of later turns, and is counted in a log message. Any other speaker's text
-    (a system prompt, say) only lengthens the history.
+    every message up to it. A human message without an answer is not a request: it stays in the
+    history of later turns and is counted in a log message. Any other speaker's text (a system
+    prompt, say) only lengthens the history.
 
     Tokens are counted message by message, without a chat template: by the named tokenizer, else
     one per four characters, rounded up.

@@ -1,4 +1,4 @@
-"""A trace file as text, its rows as values, and the one error that refuses it."""
+"""A trace file as text, its rows as values, and the error that refuses it."""
 
 from dataclasses import dataclass
 from pathlib import Path

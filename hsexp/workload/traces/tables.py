@@ -25,8 +25,8 @@ ARRIVAL_COLUMN = "arrival_s"
 def read_azure(source: Source, limit: int | None) -> list[TraceRow]:
     """Rows of an Azure trace; times count from the first row.
 
-    The trace is in order of time: a row that goes backwards is refused, it says that the file is
-    damaged or glued together. Times are taken to the microsecond.
+    The trace is in order of time. A row that goes backwards is refused: the file is damaged or was
+    joined from several. Times have microsecond resolution.
     """
     rows: list[TraceRow] = []
     start: datetime | None = None
@@ -100,7 +100,7 @@ class _Line:
 
 
 def _parsed(kind: type[int] | type[float], text: str) -> object:
-    """The number that the text spells; the text itself where it spells none."""
+    """The number in the text; the text itself if it is not a number."""
     try:
         return kind(text)
     except ValueError:

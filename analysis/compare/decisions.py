@@ -1,0 +1,128 @@
+"""The families' tests one by one: change and decision, here and in the paper."""
+
+import numpy as np
+import pandas as pd
+
+from analysis import config as configs
+from analysis.compare.sources import Sources
+from analysis.compare.targets import Targets
+from analysis.families import Contrast, Interaction
+from analysis.family_tests import adjusted_p, family_tests
+from analysis.published import published_value
+from analysis.runs import Origin, Runs
+from analysis.tables import b7
+from analysis.tables.table import Column, Table
+
+_COLUMNS = (
+    "family",
+    "test",
+    "arms",
+    "n",
+    "unit",
+    "change",
+    "change_paper",
+    "holm_p",
+    "holm_p_paper",
+    "reject",
+    "reject_paper",
+)
+
+
+def compared_tests(targets: Targets, sources: Sources) -> pd.DataFrame:
+    """All families' tests: change and decision, here and in the paper."""
+    rows: list[dict[str, object]] = []
+    for name in targets.families:
+        rows += _family_rows(name, sources)
+    for campaign, block in targets.confirmations.items():
+        rows += _confirmation_rows(campaign, sources.runs(campaign, block))
+    tests = pd.DataFrame(rows, columns=list(_COLUMNS)).astype(
+        {"reject": "boolean", "reject_paper": "boolean"}
+    )
+    tests["sign_agrees"] = _agree(_signs(tests["change"]), _signs(tests["change_paper"]))
+    tests["reject_agrees"] = _agree(tests["reject"], tests["reject_paper"])
+    return tests
+
+
+def _family_rows(name: str, sources: Sources) -> list[dict[str, object]]:
+    family = configs.family(name)
+    tests = family_tests(family, sources.of)
+    declared: dict[str, Contrast | Interaction] = {each.id: each for each in family.contrasts}
+    declared |= {each.id: each for each in family.interactions}
+    rows = []
+    for test, p in zip(tests, adjusted_p(tests), strict=True):
+        change, printed_p = (
+            None if cell is None else published_value(*cell)
+            for cell in (declared[test.id].published_change, declared[test.id].published_p)
+        )
+        known = test.p_value is not None
+        rows.append(
+            {
+                "family": family.name,
+                "test": test.id,
+                "arms": test.arms,
+                "n": test.n,
+                "unit": test.unit,
+                "change": test.mean_change,
+                "change_paper": change,
+                "holm_p": float(p) if known else None,
+                "holm_p_paper": printed_p,
+                "reject": bool(p <= family.alpha) if known else None,
+                "reject_paper": None if printed_p is None else printed_p <= family.alpha,
+            }
+        )
+    return rows
+
+
+def _confirmation_rows(campaign: str, runs: Runs) -> list[dict[str, object]]:
+    """Q6's tests as Table B-7 shows them; none without a run."""
+    config = configs.load(campaign)
+    if runs.known_origin is None:
+        return []
+    return [
+        {
+            "family": config.family.name,
+            "test": row["id"],
+            "arms": row["arms"],
+            "n": row["n"],
+            "unit": row["unit"],
+            "change": row["mean_change"],
+            "change_paper": row["mean_change_published"],
+            "holm_p": row["holm_p"],
+            "holm_p_paper": row["holm_p_published"],
+            "reject": row["reject"],
+            "reject_paper": row["reject_published"],
+        }
+        for row in b7.from_runs(runs, config).rows.to_dict("records")
+    ]
+
+
+def _signs(values: pd.Series) -> pd.Series:
+    return pd.Series(np.sign(values.astype("float64")), index=values.index)
+
+
+def _agree(here: pd.Series, paper: pd.Series) -> pd.Series:
+    """Whether both are alike; unknown where one is."""
+    return (here == paper).astype("boolean").mask(here.isna() | paper.isna())
+
+
+def decisions_table(tests: pd.DataFrame, origin: Origin) -> Table:
+    return Table(
+        name="compare-decisions",
+        title="Signs and Holm decisions, test by test",
+        rows=tests,
+        views=(
+            (
+                Column(heading="family", templates=("{family}",)),
+                Column(heading="test", templates=("{test}",)),
+                Column(heading="n", templates=("{n:d}",)),
+                Column(group="change", heading="ours", templates=("{change:+.2f} {unit}",)),
+                Column(group="change", heading="paper", templates=("{change_paper:+.2f}",)),
+                Column(group="Holm p", heading="ours", templates=("{holm_p:.4f}",)),
+                Column(group="Holm p", heading="paper", templates=("{holm_p_paper:.4f}",)),
+                Column(group="same", heading="sign", templates=("{sign_agrees}",)),
+                Column(group="same", heading="decision", templates=("{reject_agrees}",)),
+            ),
+        ),
+        origin=origin,
+        notes=("A decision that the paper does not print is not compared.",),
+    )

@@ -1,9 +1,0 @@
-"""Where this project keeps what it can make again."""
-
-import os
-from pathlib import Path
-
-
-def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/hsexp, which need not exist yet."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hsexp"

@@ -1,0 +1,213 @@
+"""Reading a ledger: its rows as frames, its tables by attempt, and what was fixed for it."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+
+from hsexp.ledger.agreement import Agreement
+from hsexp.ledger.frame import attempt_frame, require_comparable
+from hsexp.ledger.history import History
+from hsexp.ledger.journal import LedgerError, NoTableError
+from hsexp.ledger.log import Log
+from hsexp.ledger.tables import TableFiles
+from hsexp.plan.cells import Cell
+
+
+class LedgerReader:
+    """A folder of runs, as far as it is only looked at.
+
+    Two groups of short methods make it long: frames and notes for an analysis, and the tables.
+    """
+
+    def __init__(self, path: Path, *, writable: bool) -> None:
+        self.path = path
+        self._log = Log(path, writable=writable)
+        self._agreement = Agreement(self._log)
+        self._files = {kind: TableFiles(path, kind) for kind in ("requests", "steps")}
+        self._set_aside: list[Path] = []
+        """Tables that no event names, moved on opening."""
+        self._sources: dict[str, LedgerReader] = {}
+        """Other ledgers in which runs of this one stand, by their folders."""
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """A snapshot for analysis; writes nothing.
+
+        Raises:
+            LedgerError: there is no ledger, or it is damaged.
+        """
+        ledger = cls(Path(path), writable=False)
+        ledger._log.refresh()
+        ledger._log.require_header()
+        return ledger
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the journal without the lines that only say where tables are."""
+        return self._log.journal.digest(without="join")
+
+    # -- what holds for all runs -----------------------------------------------------------------
+
+    @property
+    def contract(self) -> dict[str, Any]:
+        """What the runs here share and what their names mean; see `hsexp.ledger.contract`."""
+        self._log.require_header()
+        return self._log.current().contract.to_data()
+
+    def require_contract(self, contract: Mapping[str, Any]) -> None:
+        """Whether runs of a contract may stand here; changes nothing.
+
+        Raises:
+            LedgerError: the contract differs in what all runs share or in a name that has runs;
+                each differing field is named.
+        """
+        self._agreement.require(contract)
+
+    def require_cells(self, cells: Iterable[Cell]) -> None:
+        """Whether every setting that has a run here is the same cell as in a plan.
+
+        Contracts say so where they have all names; those of older ledgers lack some.
+
+        Raises:
+            LedgerError: names the first setting that has become another cell.
+        """
+        self._agreement.require_cells(cells)
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What was set right on opening, in words."""
+        torn = [
+            f"the journal ended in a torn line; its bytes are in {path}"
+            for path in self._log.journal.set_aside
+        ]
+        aside = [f"no attempt names a table that was here; it is in {p}" for p in self._set_aside]
+        return (*torn, *aside)
+
+    @property
+    def registration(self) -> dict[str, Any] | None:
+        """What the campaign has fixed, after its amendments; None in a ledger from before."""
+        return self._log.current().registration
+
+    @property
+    def registration_notes(self) -> tuple[str, ...]:
+        """What a reader of the runs must know of the registration, in words."""
+        history = self._log.current()
+        notes = []
+        if history.registered is not None and history.registered["num_attempts"]:
+            notes.append(f"registered only after {history.registered['num_attempts']} attempts")
+        notes += [
+            f"registration amended at {event['recorded_at']} after {event['num_attempts']} "
+            f"attempts, because {event['reason']}; {'; '.join(event['changes'])}"
+            for event in history.amendments
+        ]
+        return tuple(notes)
+
+    # -- runs ------------------------------------------------------------------------------------
+
+    def accepted(self) -> dict[str, str]:
+        """The adopted attempt of each cell that has one."""
+        return dict(self._log.current().adopted)
+
+    def num_attempts(self, cell_id: str) -> int:
+        return len(self._log.current().attempts_of.get(cell_id, []))
+
+    def launches(self) -> pd.DataFrame:
+        """One row a launch: overrides, notes, note, code_version, versions, started_at."""
+        launches = self._log.current().launches
+        return pd.DataFrame(launches).drop(columns="kind", errors="ignore")
+
+    def amendments(self) -> pd.DataFrame:
+        """One row a change of the registration: reason, changes, before, after, digest, when."""
+        amendments = self._log.current().amendments
+        return pd.DataFrame(amendments).drop(columns="kind", errors="ignore")
+
+    def attempts(self) -> pd.DataFrame:
+        """Every attempt in order of recording: identity, axes, outcome, metrics, provenance.
+
+        Unknown metrics are NaN, unknown texts NA.
+        """
+        history = self._log.current()
+        return attempt_frame(history, list(history.rows))
+
+    def frame(self) -> pd.DataFrame:
+        """The rows an analysis uses: one adopted ok row a cell, whatever order they ran in.
+
+        Raises:
+            LedgerError: the rows come from more than one engine, device or time model.
+        """
+        history = self._log.current()
+        frame = attempt_frame(history, [history.adopted[key] for key in sorted(history.adopted)])
+        require_comparable(frame, source=str(self.path))
+        return frame
+
+    def request_table(self, key: str) -> pd.DataFrame:
+        """One row a request, of an attempt id or of a cell id's adopted attempt.
+
+        Raises:
+            NoTableError: the run kept none.
+            LedgerError: there is no such run, or its table is damaged.
+        """
+        return self._table("requests", key)
+
+    def step_table(self, key: str) -> pd.DataFrame:
+        """One row a stretch of steps, of an attempt id or of a cell id's adopted attempt.
+
+        Raises:
+            NoTableError, LedgerError: as `request_table`.
+        """
+        return self._table("steps", key)
+
+    def has_steps(self, cell_id: str) -> bool:
+        """Whether the attempt that counts for a cell has a step table, here or where it stands."""
+        history = self._log.current()
+        try:
+            reader, attempt_id = self._where(history.adopted[cell_id], history)
+        except LedgerError:  # the other ledger is gone
+            return False
+        return reader._files["steps"].has(attempt_id, reader._log.latest())
+
+    def requests(self, cell_ids: Iterable[str] | None = None) -> pd.DataFrame:
+        """The request tables of cells (default: all accepted ones) under each other.
+
+        Columns `cell_id` and `attempt_id` come first.
+        """
+        adopted = self._log.current().adopted
+        tables = []
+        for cell_id in sorted(adopted) if cell_ids is None else cell_ids:
+            table = self.request_table(cell_id)
+            table.insert(0, "cell_id", cell_id)
+            table.insert(1, "attempt_id", adopted[cell_id])
+            tables.append(table)
+        if not tables:
+            raise LedgerError(f"{self.path}: no accepted run has a request table yet")
+        return pd.concat(tables, ignore_index=True)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _table(self, kind: str, key: str) -> pd.DataFrame:
+        history = self._log.current()
+        counts = history.adopted.get(key)
+        attempt_id = key if key in history.rows else counts
+        if attempt_id is None:
+            raise LedgerError(f"{self.path}: no attempt and no accepted cell is called {key!r}")
+        reader, stands_as = self._where(attempt_id, history)
+        files = reader._files[kind]
+        # A table moves when it is joined, and a snapshot does not know: then it is looked up anew.
+        for known in (reader._log.current(), reader._log.latest()):
+            try:
+                return files.read(stands_as, known)
+            except FileNotFoundError:
+                continue
+        raise NoTableError(f"{files.folder}: attempt {attempt_id} has no such table")
+
+    def _where(self, attempt_id: str, history: History) -> "tuple[LedgerReader, str]":
+        """The ledger in which an attempt's tables stand, and the attempt's id there."""
+        reference = history.rows[attempt_id]["provenance"].get("reused_from")
+        if reference is None:
+            return self, attempt_id
+        folder = reference["ledger"]
+        if folder not in self._sources:
+            self._sources[folder] = LedgerReader.read(self.path / folder)
+        return self._sources[folder], reference["attempt_id"]

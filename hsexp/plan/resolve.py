@@ -1,0 +1,311 @@
+r"""What a launch means: the one place where its settings are refused, scaled and read.
+
+    command line      campaign               conf/
+    a pin        ->   the options it names,  or a scale's
+         \_____________________|____________________/
+                               v
+                  Resolved: a launch and options that fit together
+
+Every kind of campaign goes through here, so that an override is honoured or refused by all of them
+in the same words. What does not fit is a `ValueError` below and a `ConfigError` above this module.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from hsexp.config.axes import AXES
+from hsexp.config.base import ConfigError, parse_union
+from hsexp.config.campaigns import Campaign, FixedWorkCampaign, ServingCampaign
+from hsexp.config.catalog import CONF, options, read_option
+from hsexp.config.launch import Launch
+from hsexp.config.overrides import given_settings
+from hsexp.memory import MemoryConfig, build_memory
+from hsexp.memory.config import BudgetConfig
+from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.organizations import OrganizationConfig
+from hsexp.plan.scale import scaled, scaled_option
+
+_GROUP_AXES = tuple(axis for axis in AXES if axis.options is not None)
+"""Axes whose values name options of a Hydra group."""
+
+_OPEN_ENDED = ("bytes",)
+"""Options that say nothing by themselves."""
+
+_OF_BLOCKS = {
+    "workload": "workload",
+    "arrivals": "arrivals",
+    "scheduler.separate": "separate",
+    "engine.exact": "exact",
+}
+"""Setting of a launch -> field of a block that goes before it."""
+
+
+# -- refusing ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def refused(where: str, misfit: type[ValueError] = ValueError) -> Iterator[None]:
+    """What does not fit inside is refused by its name.
+
+    Args:
+        where: the settings that are tried together: `organization d0 under budget b63`.
+        misfit: the error that says so.
+
+    Raises:
+        ConfigError: says where, and what does not fit.
+    """
+    try:
+        yield
+    except ConfigError:
+        raise
+    except misfit as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def require_settings(launch: Launch, overrides: Sequence[str]) -> None:
+    """Every setting that the command line gives, and every pin, means something to the campaign.
+
+    Args:
+        overrides: the command line as Hydra read it.
+
+    Raises:
+        ConfigError: names each one that would change nothing, with its value.
+    """
+    campaign = launch.campaign
+    assert campaign is not None
+    if foreign := foreign_settings(launch, overrides):
+        assert campaign.settings is not None
+        refusals = [
+            means_nothing(f"campaign {campaign.name}", *setting) for setting in foreign.items()
+        ]
+        raise ConfigError("\n".join([*refusals, f"it uses {', '.join(sorted(campaign.settings))}"]))
+    if isinstance(campaign, ServingCampaign):
+        _require_free(scaled(launch).serving, given_settings(overrides))
+
+
+def foreign_settings(launch: Launch, overrides: Sequence[str]) -> dict[str, str]:
+    """What the command line gives and the campaign does not use, with its value as it was typed."""
+    campaign, given = launch.campaign, given_settings(overrides)
+    assert campaign is not None
+    for axis in AXES:
+        setting, values = axis.spelling or axis.name, axis.pinned(launch)
+        if values is not None and setting not in given and setting.split(".")[0] not in given:
+            given[setting] = ", ".join(map(str, values))
+    return {setting: value for setting, value in given.items() if not campaign.uses(setting)}
+
+
+def means_nothing(to: str, setting: str, value: str) -> str:
+    """Why a setting is refused."""
+    return f"{setting} means nothing to {to}" + (f", got {value}" if value else "")
+
+
+def _require_free(campaign: ServingCampaign, given: Mapping[str, str]) -> None:
+    """What blocks say themselves, a launch cannot say for them.
+
+    Raises:
+        ConfigError: names the setting, the blocks and what they say.
+    """
+    for setting, field in _OF_BLOCKS.items():
+        own = {name: getattr(block, field) for name, block in campaign.blocks.items()}
+        said = [f"{name} has {value}" for name, value in own.items() if value is not None]
+        if setting in given and said:
+            raise ConfigError(
+                f"{setting} is what blocks of campaign {campaign.name} say themselves "
+                f"({', '.join(said)}), got {given[setting]}"
+            )
+
+
+# -- resolving -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalog:
+    """Options of the axes' groups, checked and at the launch's scale. A pin replaces its option."""
+
+    options: Mapping[str, Mapping[str, Any]]
+    """Group -> name -> option."""
+
+    def option(self, group: str, name: str) -> Any:
+        """One option.
+
+        Raises:
+            ConfigError: there is none of that name; the message lists those there are.
+        """
+        if name not in self.options[group]:
+            read_option(group, name)
+        return self.options[group][name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """A launch at its scale, and the options that it draws from."""
+
+    launch: Launch
+    catalog: Catalog
+    notes: tuple[str, ...]
+    """What the user should know of how the launch was read."""
+    memories: tuple[MemoryConfig, ...] = ()
+    """One for each organization that the campaign names outside of blocks, without policies."""
+    budgets: tuple[BudgetConfig, ...] = ()
+    """The budgets that it names there. Every memory fits each of them."""
+
+    @property
+    def campaign(self) -> Campaign:
+        assert self.launch.campaign is not None
+        return self.launch.campaign
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """What the numbers of a counted campaign follow from."""
+        return (
+            self.campaign,
+            self.launch.model,
+            self.launch.device,
+            self.memories,
+            self.budgets,
+        )
+
+
+def resolve(launch: Launch) -> Resolved:
+    """Scale a launch, read its options, and try what the campaign names together.
+
+    Raises:
+        ConfigError: an option does not exist, or settings do not fit together.
+    """
+    launch = scaled(launch)
+    campaign, scale = launch.campaign, launch.scale
+    assert campaign is not None
+    notes = [] if scale is None else [f"scale {scale.name}: budgets x {scale.budget_factor:g}"]
+    catalog = _catalog(launch)
+    names = {
+        group: named if getattr(launch, group) is None else (getattr(launch, group).name,)
+        for group, named in campaign.options.items()
+    }
+    memories, left_out = _memories(launch, catalog, names.get("organization", ()))
+    budgets = tuple(catalog.option("budget", name) for name in names.get("budget", ()))
+    for memory in memories:
+        for budget in budgets:
+            with refused(f"organization {memory.organization.name} under budget {budget.name}"):
+                build_memory(memory, budget.bytes)
+    if isinstance(campaign, FixedWorkCampaign):
+        _ = launch.device.known_step_time
+    return Resolved(
+        launch=launch,
+        catalog=catalog,
+        notes=(*notes, *left_out),
+        memories=memories,
+        budgets=budgets,
+    )
+
+
+def standing(campaign: str) -> Resolved:
+    """A counted campaign as `conf/` has it, for those who read no command line.
+
+    Raises:
+        ConfigError: `conf/` is refused.
+    """
+    data: dict[str, Any] = yaml.safe_load((CONF / "config.yaml").read_text(encoding="utf-8"))
+    del data["hydra"]
+    for default in data.pop("defaults"):
+        for group, name in default.items() if isinstance(default, dict) else ():
+            if name is not None and (CONF / group).is_dir():
+                data[group] = read_option(group, name)
+    return resolve(Launch.parse(data | read_option("campaign", campaign)))
+
+
+def memory_for(organization: OrganizationConfig, model: ModelConfig) -> MemoryConfig:
+    """A memory without policies, whose organization can carry the model.
+
+    Raises:
+        ConfigError: it cannot; names both and the reason.
+    """
+    memory = MemoryConfig.without_policies(model=model, organization=organization)
+    with refused(f"organization {organization.name} for model {model.name}"):
+        _ = memory.layout
+    return memory
+
+
+def changes(group: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a composed option that differ from the option as it stands in `conf/`."""
+    name = given.get("name", given.get("kind"))
+    standing = read_option(group, name) if name in options(group) else {}
+    return {key: value for key, value in given.items() if value != standing.get(key)}
+
+
+def changed_pins(launch: Launch) -> list[str]:
+    """Fields of pinned options that the command line changes, one line each."""
+    lines = []
+    for axis in _GROUP_AXES:
+        option = getattr(launch, axis.name)
+        if option is not None and option.name in options(axis.name):
+            standing = read_option(axis.name, option.name)
+            lines += [
+                f"{axis.name}.{field} {value} in place of {standing.get(field)}"
+                for field, value in changes(axis.name, option.model_dump(mode="json")).items()
+            ]
+    return lines
+
+
+def _catalog(launch: Launch) -> Catalog:
+    catalog: dict[str, dict[str, Any]] = {}
+    for axis in _GROUP_AXES:
+        group = axis.name
+        catalog[group] = {
+            name: parse_union(
+                axis.options,
+                scaled_option(launch.scale, group, read_option(group, name)),
+                path=f"{group}.{name}",
+            )
+            for name in options(group)
+            if name not in _OPEN_ENDED
+        }
+        pinned = getattr(launch, group)
+        if pinned is not None:
+            catalog[group][pinned.name] = pinned
+    return Catalog(options=catalog)
+
+
+def _memories(
+    launch: Launch, catalog: Catalog, names: Sequence[str]
+) -> tuple[tuple[MemoryConfig, ...], list[str]]:
+    """Memories of the organizations that carry the model, and what became of the others.
+
+    The only option of the same kind that carries the model stands in for one that does not. An
+    organization that the command line pinned is refused instead.
+    """
+    if names and launch.organization is not None:
+        return (memory_for(launch.organization, launch.model),), []
+    memories, notes = [], []
+    for name in names:
+        organization = catalog.option("organization", name)
+        try:
+            memories.append(memory_for(organization, launch.model))
+        except ConfigError as error:
+            match _alike(organization, launch.model, catalog):
+                case [only]:
+                    memories.append(only)
+                    notes.append(f"{error}; {only.organization.name} stands in for it")
+                case others:
+                    fitting = ", ".join(other.organization.name for other in others)
+                    notes.append(
+                        f"{error}; it is left out" + f" ({fitting} would fit)" * bool(others)
+                    )
+    if names and not memories:
+        raise ConfigError("\n".join(notes))
+    return tuple(memories), notes
+
+
+def _alike(
+    organization: OrganizationConfig, model: ModelConfig, catalog: Catalog
+) -> list[MemoryConfig]:
+    """Memories of all options of the same kind that carry the model."""
+    memories = []
+    for option in catalog.options["organization"].values():
+        if option.kind == organization.kind:
+            with suppress(ConfigError):
+                memories.append(memory_for(option, model))
+    return memories

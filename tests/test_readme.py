@@ -1,0 +1,221 @@
+"""Every command of the README is typed as it stands there, made smaller where it runs for long."""
+
+import re
+import runpy
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import commands
+import pytest
+from commands import ROOT
+
+from hsexp.ledger import Ledger
+from hsexp.serve import Command as ServeCommand
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+CODE = re.findall(r"`([^`\n]+)`", README) + re.findall(r"^    (\S.*)$", README, flags=re.M)
+"""Inline code, and indented blocks."""
+
+COMMANDS = list(
+    dict.fromkeys(code for code in CODE if re.match(r"(\.venv/bin/)?(python|hsexp) ", code))
+)
+"""`make` has a test of its own (test_docs)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Typed:
+    """How a command is tried."""
+
+    more: str = ""
+    """Typed behind it, so that it takes seconds."""
+    instead: tuple[tuple[str, str], ...] = ()
+    """Of the placeholders, what stands for them."""
+    code: int = 0
+    shows: str = ""
+
+
+ONE_RUN = "organization=s2 admission.headroom=0 seeds=[7] workload.num_requests=4 stage=run"
+SMALL = "seeds=[76400,76401] workload.num_requests=8"
+MEASURED_CELL = "seeds=[42000] budget=b63 organization=s2 stage=run"
+Q1_ON_VLLM = "python -m hsexp campaign=q1 engine=vllm device=cpu model=falcon_h1_mini"
+SIMULATED = (
+    "python -m hsexp --config-dir conf-local campaign=q1 engine=sim device=NAME "
+    "model=falcon_h1_mini scale=cpu_falcon_h1_mini ledger=DIR"
+)
+
+TYPED = {
+    "hsexp analysis": Typed(shows="python -m analysis campaign=q6"),
+    "hsexp figures": Typed(shows="python -m figures figure=2"),
+    "hsexp serve": Typed(shows="python -m hsexp.serve organization=s2"),
+    "hsexp replay": Typed(more="ledger=nowhere", code=2, shows="nowhere: there is no ledger"),
+    "hsexp interop": Typed(code=2, shows="python -m runners.interop import=RESULT.json"),
+    "python -m analysis": Typed(shows="python -m analysis campaign=q6"),
+    "python -m figures": Typed(shows="python -m figures figure=2"),
+    "python -m hsexp.serve": Typed(shows="python -m hsexp.serve organization=s2"),
+    "python -m hsexp": Typed(code=2, shows="campaign=capacity"),
+    "python -m hsexp --help": Typed(shows="Common commands"),
+    "python -m hsexp campaign=q6": Typed(more=SMALL, shows="figure 6: "),
+    "python -m hsexp campaign=q6 stage=plan": Typed(shows="360 cells"),
+    "python -m hsexp campaign=q6 budget=b63 admission.headroom=0.19": Typed(
+        more="seeds=[7] workload.num_requests=4 stage=run ledger=narrow", shows="narrowed to 0.19"
+    ),
+    "python -m hsexp campaign=q6 seeds=[1,2,3] ledger=ledgers/try": Typed(
+        more="organization=s2 admission.headroom=0 workload.num_requests=4 stage=run",
+        shows="9 run in",
+    ),
+    "python -m hsexp campaign=q6 budget=bytes budget.bytes=200000000": Typed(
+        more="organization=s2 seeds=[7] workload.num_requests=4 ledger=bytes"
+    ),
+    "python -m hsexp campaign=q6 --cfg job": Typed(shows="num_requests: "),
+    "python -m hsexp --config-dir DIR campaign=NAME": Typed(
+        instead=(("DIR", "my"), ("NAME", "mine")), more=ONE_RUN, shows="3 run in"
+    ),
+    "python -m hsexp campaign=capacity": Typed(shows="Table B-2"),
+    "python -m hsexp campaign=trace workload.path=requests.csv": Typed(
+        more="stage=run", shows="0 failed"
+    ),
+    "python -m hsexp campaign=paper": Typed(
+        more="stage=plan seeds=[1]", shows="paper: 19 campaigns"
+    ),
+    "python -m hsexp -m campaign=q6 budget=b63,b83": Typed(
+        more=f"{ONE_RUN} ledger=swept", shows="budget=b83  complete"
+    ),
+    "python -m hsexp campaign=fixed_work": Typed(shows="modelled"),
+    "python -m hsexp campaign=branching": Typed(shows="counted"),
+    "python -m hsexp campaign=NAME stage=plan": Typed(instead=(("NAME", "q6"),), shows="360 cells"),
+    "python -m analysis campaign=q6": Typed(more="seeds=76400-76401", shows="B-8.csv"),
+    "python -m figures campaign=q6": Typed(more="seeds=76400-76401", shows="figure-6.pdf"),
+    "python -m analysis table=G-7 source=paper": Typed(shows="G-7.csv"),
+    "python -m analysis compare=paper": Typed(shows="compare-goals.csv"),
+    "python -m analysis calibrate ledger=DIR device=NAME": Typed(
+        instead=(("NAME", "OTHER"),), shows="--config-dir conf-local device=OTHER"
+    ),
+    "python -m analysis calibrate ledger=ledgers/q1/vllm device=NAME": Typed(
+        more="out=out/device/NAME.yaml", shows="--config-dir out device=NAME"
+    ),
+    SIMULATED: Typed(more=MEASURED_CELL, shows="1 already accepted, 0 to run"),
+    "python -m analysis beside measured=ledgers/q1/vllm simulated=DIR": Typed(shows="beside"),
+    "python -m runners.interop import=RESULT.json ledger=DIR device=NAME": Typed(
+        instead=(("DIR", "imported"),)
+    ),
+    "python -m runners.interop export=ATTEMPT ledger=DIR out=RESULT.json": Typed(
+        instead=(("RESULT.json", "again.json"),)
+    ),
+    f".venv/bin/{Q1_ON_VLLM}": Typed(more="--cfg job", shows="name: vllm"),
+    f"{Q1_ON_VLLM} engine.transport=inproc ledger=ledgers/try": Typed(
+        more="--cfg job", shows="transport: inproc"
+    ),
+}
+
+PARSED = {
+    "python -m hsexp.serve organization=s2 model=falcon_h1_mini",
+    "python -m hsexp.serve organization=s2 model=falcon_h1_mini budget_gib=0.5 port=8000",
+    "python -m hsexp.serve organization=s2 model=falcon_h1_7b stage=plan",
+}
+"""What needs vLLM: `tests/engine` serves, here only the arguments are read."""
+
+SKIPPED = {
+    "python -m runners.replay ledger=ledgers/q1/vllm": (
+        "takes minutes; one run is repeated by tests/runners/test_replay.py"
+    ),
+}
+
+XFAIL = {
+    "python -m hsexp campaign=q6 budget=bytes budget.bytes=200000000": (
+        "a ledger that no table covers ends with an error"
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workplace:
+    """A folder with what the README's commands take up."""
+
+    folder: Path
+    attempt: str
+    """An attempt of the ledger DIR."""
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "requests.csv").write_text(
+        "arrival_s,input_tokens,output_tokens\n0.0,900,4\n0.5,40,3\n0.9,2000,5\n"
+    )
+    text = (ROOT / "conf" / "campaign" / "q6.yaml").read_text(encoding="utf-8")
+    _write(folder / "my" / "campaign" / "mine.yaml", text.replace("name: q6", "name: mine"))
+    text = (ROOT / "conf" / "device" / "cpu_falcon_h1_mini_q1.yaml").read_text(encoding="utf-8")
+    device = text.replace("name: cpu_falcon_h1_mini_q1", "name: NAME")
+    _write(folder / "conf-local" / "device" / "NAME.yaml", device)
+    shutil.copytree(ROOT / "ledgers" / "cpu_falcon_h1_mini" / "q1", folder / "ledgers" / "q1")
+    for command in (
+        f"python -m hsexp campaign=q6 {SMALL} stage=run",
+        f"{SIMULATED} {MEASURED_CELL} record_steps=true",
+    ):
+        done = commands.run(*shlex.split(command)[3:], cwd=folder)
+        assert done.returncode == 0, done.stderr
+    attempt = Ledger.read(folder / "DIR").attempts()["attempt_id"].iloc[0]
+    export = (f"export={attempt}", "ledger=DIR", "out=RESULT.json")
+    commands.run(*export, cwd=folder, module="runners.interop").check_returncode()
+    return Workplace(folder=folder, attempt=attempt)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def test_every_command_of_the_readme_is_tried_or_says_why_not() -> None:
+    assert len(COMMANDS) > 30
+    assert sorted(COMMANDS) == sorted([*TYPED, *PARSED, *SKIPPED])
+
+
+@pytest.mark.usefixtures("loggers")
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules after import:RuntimeWarning")
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=pytest.mark.xfail(reason=XFAIL[command], strict=True))
+        if command in XFAIL
+        else command
+        for command in TYPED
+    ],
+)
+def test_a_command_of_the_readme_does_what_it_says(
+    command: str,
+    workplace: Workplace,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    typed = TYPED[command]
+    line = command.replace("ATTEMPT", workplace.attempt)
+    for placeholder, value in typed.instead:
+        line = line.replace(placeholder, value)
+    program, *words = shlex.split(f"{line} {typed.more}")
+    module = "hsexp" if program == "hsexp" else words[1]
+    monkeypatch.chdir(workplace.folder)
+    monkeypatch.setattr(sys, "argv", [module, *(words if program == "hsexp" else words[2:])])
+    code = 0
+    try:
+        runpy.run_module(module, run_name="__main__")
+    except SystemExit as end:
+        code = end.code or 0
+    printed = "".join(capfd.readouterr())
+    assert (code, typed.shows in printed) == (typed.code, True), printed
+
+
+@pytest.mark.parametrize("command", sorted(PARSED))
+def test_a_server_of_the_readme_has_arguments_that_mean_something(command: str) -> None:
+    parsed = ServeCommand.parse(shlex.split(command)[3:])
+    assert parsed.settings["organization"] == "s2"
+
+
+@pytest.mark.parametrize(("command", "why"), SKIPPED.items())
+def test_what_is_not_tried_here_is_tried_elsewhere(command: str, why: str) -> None:
+    named = re.findall(r"tests/[\w/]+\.py", why)
+    assert named, command
+    assert all((ROOT / path).is_file() for path in named)
