@@ -220,7 +220,7 @@ class Branching:
 
         Raises:
             MemoryFault: there is not enough room (nothing has moved), its copy is in flight, or
-                a copy of the coming step writes its source first.
+                a copy of the current step has yet to write its source.
         """
         if self.copies.is_copying(sequence):
             raise MemoryFault(f"the copy of request {sequence.request_id} is in flight already")
