@@ -28,8 +28,8 @@ R = TypeVar("R")
 
 def folders() -> tuple[Path, ...]:
     """The search path."""
-    told = os.environ.get(_SEARCH_PATH)
-    return tuple(map(Path, json.loads(told))) if told else (CONF,)
+    given = os.environ.get(_SEARCH_PATH)
+    return tuple(map(Path, json.loads(given))) if given else (CONF,)
 
 
 def follow(search_path: Iterable[Path]) -> None:

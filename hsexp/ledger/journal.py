@@ -130,7 +130,7 @@ class Journal:
             os.close(descriptor)
 
     def _scan(self) -> tuple[list[Event], bytes]:
-        """Whole lines from `offset` on, and the bytes behind the last of them."""
+        """Whole lines from `offset` on, and the bytes after the last of them."""
         lines = _lines(self._read_from_offset())
         events: list[Event] = []
         for index, line in enumerate(lines):
