@@ -225,7 +225,9 @@ class Branching:
         if self.copies.is_copying(sequence):
             raise MemoryFault(f"the copy of request {sequence.request_id} is in flight already")
         if self.copies.is_awaited_by(sequence):
-            raise MemoryFault(f"request {sequence.request_id} awaits a copy and cannot start one")
+            raise MemoryFault(
+                f"request {sequence.request_id} begins a copy before its listed copies are done"
+            )
         sharer = self.sharers.get(sequence.request_id)
         if sharer is None:
             return []
