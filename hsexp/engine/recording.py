@@ -95,7 +95,7 @@ class RecordingScheduler(HybridScheduler):
                 if request_id not in decoding:
                     prefill += chunk
                     work.add_chunk(request, request.num_computed_tokens, chunk)
-            self._sums.add(self._memory, 1)
+            self._sums.add(self._memory.cache, 1)
             self._scheduled.append(
                 _Step(
                     start_ns=start_ns,
