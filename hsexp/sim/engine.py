@@ -10,8 +10,10 @@ from hsexp.measure.records import REQUEST_COLUMNS, STEP_COLUMNS, RunRecord
 from hsexp.memory.hybrid import HybridMemory
 from hsexp.sim.balance import check_balance
 from hsexp.sim.config import SchedulerConfig
-from hsexp.sim.scheduler import SimRequest, SimScheduler, StepStretch
+from hsexp.sim.requests import SimRequest
+from hsexp.sim.scheduler import SimScheduler
 from hsexp.sim.steptime import NS_PER_S, StepClock
+from hsexp.sim.stretches import StepStretch
 from hsexp.workload.request import Workload
 
 

@@ -9,16 +9,14 @@ can be prefilled, running or waiting, the step is that prefill and decodes stand
     mixed       | P D | P D | D | P D | D |       decode steps = steps
     separated   | P | P | D | P | D | D |...|     decode steps: those marked D
 
-A decoding request needs the memory only now and then: at a block or checkpoint boundary, and when
-it finishes. The scheduler keeps a calendar of those decode steps and leaps over the steps in
-between, which all take the same time. With `fast_forward` off every request comes up in every step
-and every refused admission is tried again; the results are the same to the nanosecond.
+A decoding request needs the memory only now and then. The scheduler keeps a calendar of those
+decode steps (`hsexp.sim.leap`) and leaps over the steps in between, which all take the same time.
+With `fast_forward` off every request comes up in every step and every refused admission is tried
+again; the results are the same to the nanosecond.
 """
 
-import heapq
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from hsexp.memory.chunking import chunking
 from hsexp.memory.hybrid import HybridMemory
@@ -27,7 +25,11 @@ from hsexp.memory.standing import StandingRefusal
 from hsexp.memory.sums import StepSums
 from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.keys import KeyMaker
+from hsexp.sim.leap import DecodeCalendar
+from hsexp.sim.requests import SimRequest
 from hsexp.sim.steptime import StepTimes, to_ns
+from hsexp.sim.stretches import StepStretch
+from hsexp.sim.waiting import FirstComeFirstServed, WaitingOrder
 from hsexp.workload.request import Request
 
 
@@ -35,111 +37,15 @@ class NoProgress(RuntimeError):
     """Nothing can run any more, or requests only preempt each other; the message says who."""
 
 
-@dataclass(kw_only=True, slots=True, eq=False)
-class SimRequest:
-    """A request in flight. Times are nanoseconds since the start of the run."""
-
-    request: Request
-    arrival_ns: int
-    memory: SequenceMemory | None = None
-    computed: int = 0
-    """Tokens with state in memory, valid at decode step `anchor` while decoding."""
-    generated: int = 0
-    """Output tokens, likewise."""
-    anchor: int = 0
-    """First decode step of the current stretch of decoding."""
-    decoding: bool = False
-    serial: int = 0
-    """Position in the running order; grows with every admission."""
-    chunk: int = 0
-    """Prefill tokens scheduled in this step."""
-    first_scheduled_ns: int | None = None
-    first_token_ns: int | None = None
-    finish_ns: int | None = None
-    num_preemptions: int = 0
-    adopted_tokens: int = 0
-    prefill_tokens: int = 0
-    replayed_tokens: int = 0
-    replayed_output_tokens: int = 0
-    """Of these, generated tokens that were computed again."""
-    refused: str | None = None
-
-    def computed_at(self, decode_step: int) -> int:
-        """Tokens in memory before a decode step."""
-        return self.computed + (decode_step - self.anchor if self.decoding else 0)
-
-    def generated_at(self, decode_step: int) -> int:
-        """Output tokens before a decode step."""
-        return self.generated + (decode_step - self.anchor if self.decoding else 0)
-
-    @property
-    def num_tokens(self) -> int:
-        """Prompt and output so far: what a prefill has to cover."""
-        return self.request.prompt_tokens + self.generated
-
-    @property
-    def finish_step(self) -> int:
-        """Decode step that generates the last token, if decoding goes on."""
-        return self.anchor + self.request.output_tokens - self.generated - 1
-
-
-@dataclass(kw_only=True, slots=True)
-class StepStretch:
-    """A run of identical steps."""
-
-    first_step: int
-    num_steps: int
-    start_ns: int
-    step_ns: int
-    decode_tokens: int
-    prefill_tokens: int
-    running: int
-    waiting: int
-
-    @property
-    def end_ns(self) -> int:
-        return self.start_ns + self.num_steps * self.step_ns
-
-
-@dataclass(slots=True)
-class Calendar:
-    """Requests by the decode step at which they need attention."""
-
-    _steps: list[int] = field(default_factory=list)
-    _due: dict[int, list[tuple[int, SimRequest]]] = field(default_factory=dict)
-
-    def add(self, step: int, request: SimRequest) -> None:
-        due = self._due.get(step)
-        if due is None:
-            heapq.heappush(self._steps, step)
-            self._due[step] = [(request.serial, request)]
-        else:
-            due.append((request.serial, request))
-
-    def next_step(self) -> int | None:
-        return self._steps[0] if self._steps else None
-
-    def pop(self, step: int) -> Iterable[SimRequest]:
-        """Requests due at `step` in running order; entries of an earlier admission are stale."""
-        if not self._steps or self._steps[0] != step:
-            return ()
-        heapq.heappop(self._steps)
-        due = self._due.pop(step)
-        if len(due) > 1:
-            due.sort(key=_by_serial)
-        return [request for serial, request in due if request.serial == serial and request.decoding]
-
-
-def _by_serial(item: tuple[int, SimRequest]) -> int:
-    return item[0]
-
-
 def _serial(request: SimRequest) -> int:
     return request.serial
 
 
 class SimScheduler:
-    """Runs requests to completion over one memory."""
+    """Runs requests to completion over one memory.
+
+    It has a short method for everything that can happen in a step, some more than twenty.
+    """
 
     def __init__(
         self,
@@ -167,12 +73,15 @@ class SimScheduler:
         self._keys = KeyMaker(block_size=memory.block_size, checkpoint_grid=memory.checkpoint_grid)
         # A stable sort: requests of the same instant keep their order.
         self._pending = deque(sorted(self.requests, key=lambda request: request.arrival_ns))
-        self._waiting: deque[SimRequest] = deque()
+        self._waiting: WaitingOrder = FirstComeFirstServed()
         self._running: dict[int, SimRequest] = {}
         """By serial, which is also their order."""
         self._prefilling: dict[int, SimRequest] = {}
-        self._growth = Calendar()
-        self._finish = Calendar()
+        self._calendar = DecodeCalendar(
+            block_size=memory.block_size,
+            checkpoint_grid=memory.checkpoint_grid,
+            every_step=not config.fast_forward,
+        )
         self._now_ns = 0
         self._step = 0
         self._decode_step = 0
@@ -213,13 +122,13 @@ class SimScheduler:
         self.memory.cache.step = self._step
         self._preempted = False
         separate = self.config.separate
-        due = [] if separate else [*self._growth.pop(self._decode_step)]
+        due = [] if separate else [*self._calendar.growth.pop(self._decode_step)]
         prefill_tokens = self._schedule_running([*due, *self._prefilling.values()])
         if not self._preempted:
             prefill_tokens += self._admit(prefill_tokens)
         decodes_wait = separate and prefill_tokens > 0
         if separate and not decodes_wait:
-            self._schedule_running([*self._growth.pop(self._decode_step)])
+            self._schedule_running([*self._calendar.growth.pop(self._decode_step)])
         if not prefill_tokens and len(self._running) == len(self._prefilling):
             self._report_idle_step()
             if not self._running:
@@ -231,7 +140,7 @@ class SimScheduler:
     def _grow_decode(self, request: SimRequest) -> None:
         computed = request.computed_at(self._decode_step)
         if self._grow(request, computed, computed + 1):
-            self._plan_growth(request, self._decode_step + 1)
+            self._calendar.plan_growth(request, self._decode_step + 1)
 
     def _schedule_running(self, due: list[SimRequest]) -> int:
         """Grow decodes that are due and give prefills their chunks, in running order.
@@ -265,8 +174,7 @@ class SimScheduler:
     def _admit(self, prefill_tokens: int) -> int:
         """Admit waiting requests in order until one is refused. Returns their prefill tokens."""
         admitted_tokens = 0
-        while self._waiting and len(self._running) < self.cap:
-            head = self._waiting[0]
+        while len(self._running) < self.cap and (head := self._waiting.peek()) is not None:
             left = self._token_budget_left(prefill_tokens + admitted_tokens)
             if left <= 0:
                 break
@@ -302,7 +210,7 @@ class SimScheduler:
         memory.admit(sequence, hit)
         extended = memory.extend(sequence, hit.tokens, hit.tokens + chunk)
         assert extended, "admission counts at least what the first chunk needs"
-        self._waiting.popleft()
+        self._waiting.pop()
         self._start(head, hit.tokens, chunk)
         return chunk
 
@@ -342,7 +250,7 @@ class SimScheduler:
         victim.computed = 0
         victim.chunk = 0
         victim.num_preemptions += 1
-        self._waiting.appendleft(victim)
+        self._waiting.prepend(victim)
         self._preempted = True
         self._steps_without_progress += 1
         if self._steps_without_progress > self.config.stall_steps:
@@ -424,13 +332,13 @@ class SimScheduler:
         if request.first_token_ns is None:
             request.first_token_ns = self._now_ns
         # A request whose last token this was finishes with the step that just ended.
-        self._finish.add(request.finish_step, request)
+        self._calendar.finish.add(request.finish_step, request)
         if request.finish_step >= self._decode_step:
-            self._plan_growth(request, self._decode_step)
+            self._calendar.plan_growth(request, self._decode_step)
 
     def _finish_due(self) -> None:
         """Finish the requests whose last token came with the step that just ended."""
-        for request in self._finish.pop(self._decode_step - 1):
+        for request in self._calendar.finish.pop(self._decode_step - 1):
             assert request.memory is not None
             self.memory.release(request.memory, request.computed_at(self._decode_step))
             request.memory = None
@@ -441,42 +349,15 @@ class SimScheduler:
 
     # -- leaping -----------------------------------------------------------------------------
 
-    def _plan_growth(self, request: SimRequest, step: int) -> None:
-        """Enter the next decode step, from `step` on, at which this request needs the memory."""
-        if not self.config.fast_forward:
-            self._growth.add(step, request)
-            return
-        sequence = request.memory
-        assert sequence is not None
-        if sequence.superseded is not None:
-            self._growth.add(step, request)
-            return
-        computed = request.computed_at(step)
-        grid = self.memory.checkpoint_grid
-        wait = min(
-            -computed % self.memory.block_size,  # a new block
-            -computed % grid,  # a new state
-            -(computed + 1) % grid,  # a state to publish
-        )
-        if step + wait <= request.finish_step:
-            self._growth.add(step + wait, request)
-
     def _quiet_steps(self) -> int:
         """How many steps from now on nothing but decoding can happen in; 0 schedules a step."""
         if self._prefilling or not self._running or not self.config.fast_forward:
             return 0
-        if self._waiting and len(self._running) < self.cap:
+        if len(self._running) < self.cap and (head := self._waiting.peek()) is not None:
             left = self._token_budget_left(0)
-            if left > 0 and not self._still_refused(self._waiting[0]):
+            if left > 0 and not self._still_refused(head):
                 return 0
-        quiet: int | None = None
-        growth = self._growth.next_step()
-        if growth is not None:
-            quiet = growth - self._decode_step
-        finish = self._finish.next_step()
-        assert finish is not None, "every decoding request has a last step"
-        until_finish = finish + 1 - self._decode_step
-        quiet = until_finish if quiet is None else min(quiet, until_finish)
+        quiet = self._calendar.quiet_steps(self._decode_step)
         if self._pending and quiet:
             step_ns = self.clock.step_ns(len(self._running), 0)
             until_arrival = -(-(self._pending[0].arrival_ns - self._now_ns) // step_ns)
@@ -519,7 +400,7 @@ class SimScheduler:
             arrived = self._pending.popleft()
             arrived.refused = self._why_refused(arrived.request)
             if arrived.refused is None:
-                self._waiting.append(arrived)
+                self._waiting.add(arrived)
                 if self.memory.cache.observer is not None:
                     self.memory.enter(self._sequence(arrived), arrived.num_tokens)
 
@@ -550,7 +431,7 @@ class SimScheduler:
         """A step without a token: fine once (all were preempted), an error if it repeats."""
         self._steps_without_progress += 1
         if self._steps_without_progress > self.config.stall_steps:
-            raise NoProgress(self._report(self._waiting[0] if self._waiting else None, None))
+            raise NoProgress(self._report(self._waiting.peek(), None))
 
     def _report(self, stuck: SimRequest | None, refusal: Refusal | None) -> str:
         lines = [
