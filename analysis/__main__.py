@@ -5,17 +5,17 @@ Makes the tables of a campaign, or one table by its name in the paper, from ledg
 and written as CSV, LaTeX and Markdown to <ledger>/analysis (tables over several campaigns:
 <root>/analysis).
 
-  table=E-5                        from the ledgers that it needs, <root>/<campaign>/<engine>
-  ledgers=ROOT                     that root; ledgers/ unless told otherwise
+  table=E-5                        from the ledgers it needs, <root>/<campaign>/<engine>
+  ledgers=ROOT                     that root; the default is ledgers/
   source=paper [table=E-5]         from the published values, beside the printed ones
-  adoption=complete_case|invalid   what becomes of a run in doubt (Appendix E.14)
+  adoption=complete_case|invalid   how to treat a run in doubt (Appendix E.14)
   config_dir=DIR                   a folder with campaigns and options of your own
 
 python -m analysis compare=paper [ledgers=ROOT] [engine=sim] [seeds=published|all|FIRST-LAST]
                    [out=DIR]
 
-Each published number that the campaigns answer beside ours. On more seeds than the paper's:
-`python -m hsexp campaign=paper seeds=[...] ledger=ROOT`, then ledgers=ROOT seeds=all.
+Compares each published number with ours. For more seeds than the paper's, run
+`python -m hsexp campaign=paper seeds=[...] ledger=ROOT`, then pass ledgers=ROOT seeds=all.
 
 python -m analysis calibrate ledger=DIR [ledger=DIR ...] [device=NAME] [out=FILE] [overwrite=true]
 python -m analysis calibrate source=paper
@@ -50,11 +50,11 @@ from analysis.tables.table import Table, write
 from hsexp.console import make_console
 
 COMPARISON_WIDTH = 150
-"""Columns that a line of the comparison takes; a narrower terminal wraps it."""
+"""Characters in a line of the comparison; a narrower terminal wraps it."""
 
 
 _UNBOUNDED = 10_000
-"""Columns that no table needs."""
+"""Characters; wider than any table."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -85,7 +85,7 @@ def _make_tables(arguments: Sequence[str], console: Console) -> None:
 
 
 def made(request: Request) -> Iterator[tuple[str, Table | NoInputsError]]:
-    """Each table that is asked for, or why it has no inputs.
+    """Each requested table, or why it has no inputs.
 
     Raises:
         AnalysisError, ConfigError: a table is refused.
@@ -103,13 +103,13 @@ def made(request: Request) -> Iterator[tuple[str, Table | NoInputsError]]:
 def print_made(
     tables: Iterable[tuple[str, Table | NoInputsError]], folder: Path | None, console: Console
 ) -> None:
-    """Print and write tables as they come, then what is lacking.
+    """Print and write each table as it is made, then name the tables without inputs.
 
     Args:
-        folder: where they are written; None writes nothing.
+        folder: where the tables are written; None writes nothing.
 
     Raises:
-        NoInputsError: all are lacking.
+        NoInputsError: no table has inputs.
     """
     lacking: dict[str, str] = {}
     num_tables = 0
@@ -126,7 +126,7 @@ def print_made(
 
 
 def print_and_write(tables: Iterable[Table], folder: Path | None, console: Console) -> None:
-    """Show tables, write each in all its forms, and say where. Without a folder, only show them."""
+    """Show tables, write each in all formats, and print the paths. None only shows them."""
     for table in tables:
         show(table, console)
         if folder is None:
@@ -152,7 +152,7 @@ def show(table: Table, console: Console) -> None:
             )
         for line in table.cells(view):
             rich.add_row(*map(Text, line))
-        # Never cropped: a narrow terminal wraps what it cannot hold.
+        # Never cropped: a narrow terminal wraps long lines.
         unbounded = console.options.update(width=_UNBOUNDED)
         width = console.width
         console.width = max(width, Measurement.get(console, unbounded, rich).maximum)

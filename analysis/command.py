@@ -17,10 +17,10 @@ from hsexp.console import make_console
 from hsexp.ledger import LedgerError
 
 LEDGERS = Path("ledgers")
-"""Where campaigns keep their runs, below the working directory: <campaign>/<engine>."""
+"""Root of the ledgers, below the working directory: <campaign>/<engine>."""
 
 Source = Literal["ledger", "paper"]
-"""Runs, or the published values."""
+"""Where the numbers come from: runs, or the published values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Request:
     """What a command line asks for."""
 
     names: tuple[str, ...]
-    """Tables or figures, in order; empty asks for all that there are."""
+    """Tables or figures, in order; empty means all of them."""
     source: Source
     ledgers: Ledgers
     out: Path
@@ -38,7 +38,7 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
     """Exit code of a command: 0, or 2 with the reason on standard error.
 
     Args:
-        arguments: `config_dir=DIR` among them makes the options of a user's folder known.
+        arguments: `config_dir=DIR` adds the options of a user's folder.
     """
     try:
         main(follow_config_dir(arguments))
@@ -55,7 +55,7 @@ def parse(
 
     Args:
         kind: "table" or "figure": the key that picks one, and the field of conf/analysis.
-        known: names that exist.
+        known: existing names.
 
     Raises:
         AnalysisError: an argument is unknown, given twice or refused.
@@ -110,7 +110,7 @@ def _choice(given: Mapping[str, str], key: str, choices: Any, *, default: str) -
 
 
 def _owners(kind: str, name: str | None, campaign: str | None, source: Source) -> tuple[str, ...]:
-    """The campaigns that what is asked for belongs to."""
+    """Campaigns that the requested table or figure draws on."""
     if campaign is not None:
         if name is not None and name not in getattr(configs.listing(campaign), f"{kind}s"):
             raise AnalysisError(f"campaign {campaign} has no {kind} {name}")
@@ -129,13 +129,13 @@ def _one_path(
     if len(owners) != 1:
         raise AnalysisError(
             f"ledger= needs campaign=, because {kind} {given[kind]} draws on "
-            f"{', '.join(owners) or 'no campaign'}; ledgers= names the folder of all"
+            f"{', '.join(owners) or 'no campaign'}; ledgers= takes the root folder of all ledgers"
         )
     return {owners[0]: Path(given["ledger"])}
 
 
 def _default_out(ledgers: Ledgers, campaign: str | None, source: Source) -> Path:
-    """Beside the ledger of the one campaign, else below the root."""
+    """Next to the ledger if there is one campaign, else below the root."""
     if source == "paper":
         return ledgers.root / "analysis" / "paper"
     if campaign is not None:
@@ -147,7 +147,7 @@ def _default_out(ledgers: Ledgers, campaign: str | None, source: Source) -> Path
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """`76400-76411`, `0,1,2` or `[0,1,2]`."""
+    """Parse `76400-76411`, `0,1,2` or `[0,1,2]`."""
     first, dash, last = text.partition("-")
     try:
         if dash:

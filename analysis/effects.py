@@ -1,7 +1,7 @@
-"""Paired effects of one arm over another: the seed is the pair, and no pair leaves silently.
+"""Paired effects of one arm over another: the seed makes the pair, and no pair is dropped silently.
 
 A pair without two positive numbers has no ratio. It is counted and named, and every mean over the
-pairs refuses until the caller has said `complete_cases()`.
+pairs raises until the caller uses `complete_cases()`.
 """
 
 import math
@@ -15,7 +15,7 @@ from analysis.errors import AnalysisError
 
 
 class UndefinedPairsError(AnalysisError):
-    """A mean over pairs was asked for, and some of them have no ratio."""
+    """A mean over pairs was requested, but some pairs have no ratio."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +24,11 @@ class Pairs:
 
     numerator: pd.Series
     denominator: pd.Series
-    """Same index: the seeds that have a ratio."""
+    """Same index as the numerator: the seeds that have a ratio."""
     undefined: Mapping[int, str] = field(default_factory=dict)
     """Seeds without a ratio, and why."""
     excluded: Mapping[int, str] = field(default_factory=dict)
-    """Seeds left out by `complete_cases`, and why."""
+    """Seeds left out by `complete_cases` or `without`, and why."""
 
     @property
     def num_pairs(self) -> int:
@@ -36,7 +36,7 @@ class Pairs:
         return len(self.numerator) + len(self.undefined) + len(self.excluded)
 
     def complete_cases(self) -> "Pairs":
-        """The pairs that have a ratio, on purpose; the others stay on record."""
+        """Only the pairs that have a ratio; the others move to `excluded`."""
         return Pairs(
             numerator=self.numerator,
             denominator=self.denominator,
@@ -44,7 +44,7 @@ class Pairs:
         )
 
     def without(self, seeds: Mapping[int, str]) -> "Pairs":
-        """The pairs but for some seeds, each with its reason; those stay on record."""
+        """All pairs except the given seeds, which move to `excluded` with their reasons."""
         kept = ~self.numerator.index.isin(list(seeds))
         return Pairs(
             numerator=self.numerator[kept],
@@ -68,7 +68,7 @@ def pair_up(numerator: pd.Series, denominator: pd.Series) -> Pairs:
     for name, values in (("numerator", numerator), ("denominator", denominator)):
         if values.index.has_duplicates:
             twice = values.index[values.index.duplicated()][0]
-            raise AnalysisError(f"seed {twice} stands twice in the {name}")
+            raise AnalysisError(f"seed {twice} appears twice in the {name}")
     seeds = numerator.index.union(denominator.index)
     top = numerator.reindex(seeds).astype(np.float64)
     bottom = denominator.reindex(seeds).astype(np.float64)
@@ -109,7 +109,7 @@ def differences(minuend: pd.Series, subtrahend: pd.Series) -> pd.Series:
     """Seedwise difference of two effects: an interaction, in log ratios or percentage points.
 
     Raises:
-        UndefinedPairsError: a seed is in one of them only.
+        UndefinedPairsError: a seed is in only one of them.
     """
     unmatched = minuend.index.symmetric_difference(subtrahend.index)
     if len(unmatched):

@@ -1,4 +1,4 @@
-"""The one error that a reader of a ledger can cause and can fix."""
+"""Errors that the user of an analysis can cause and fix."""
 
 
 class AnalysisError(Exception):
@@ -6,11 +6,11 @@ class AnalysisError(Exception):
 
 
 class NoInputsError(AnalysisError):
-    """What a table is made of is not there; another table may have what it needs."""
+    """The inputs of a table do not exist; other tables may still have theirs."""
 
 
 class NoRunsError(NoInputsError):
-    """No run of a design is there."""
+    """A design has no run."""
 
 
 class NoLedgerError(NoRunsError):

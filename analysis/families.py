@@ -14,8 +14,8 @@ Level = str | float | int
 """A value of an axis."""
 
 Adoption = Literal["current", "complete_case", "invalid"]
-"""What becomes of a run in doubt (Appendix E.14): it counts as adopted; its seed leaves the
-contrasts it is in; those contrasts are not estimable and have p = 1. The family keeps its size."""
+"""How a run in doubt is treated (Appendix E.14): it counts as adopted; its seed is left out of its
+contrasts; or those contrasts are not estimable and have p = 1. The family keeps its size."""
 
 
 _AxesOfArm: Any = axis_fields(
@@ -46,7 +46,7 @@ class Arm(_AxesOfArm):  # type: ignore[misc]  # made from the list of axes
         return (self.organization or "").upper()
 
     def at(self, place: "Arm") -> "Arm":
-        """This arm at a place: the axes of both."""
+        """This arm with the axes of `place` added."""
         return Arm(**{**place.axes, **self.axes})
 
 
@@ -59,16 +59,16 @@ class Contrast(Config):
 
     id: Name
     campaign: Name | None = None
-    """Campaign of its runs; null is that of the analysis."""
+    """Campaign of its runs; null uses that of the analysis."""
     block: Name | None = None
-    """Block of conf/campaign whose runs and seeds it takes; null is the design of the analysis."""
+    """Block of conf/campaign with its runs and seeds; null uses the design of the analysis."""
     numerator: Arm
     denominator: Arm
     at: Arm
-    """What both arms share, of the axes that the block varies."""
+    """Values that both arms share, on axes that the block varies."""
     published_change: Printed | None = None
     published_p: Printed | None = None
-    """The adjusted p."""
+    """Where the paper prints the adjusted p."""
 
     @model_validator(mode="after")
     def _place_is_not_varied(self) -> "Contrast":
@@ -79,7 +79,7 @@ class Contrast(Config):
 
     @property
     def is_self_comparison(self) -> bool:
-        """Both arms are the same cell, so that p = 1."""
+        """Whether both arms are the same cell, so p = 1."""
         return self.numerator == self.denominator
 
     @property
@@ -89,7 +89,7 @@ class Contrast(Config):
 
     @property
     def place(self) -> str:
-        """What the arms share: b63."""
+        """The values that both arms share: b63."""
         return " ".join(str(value) for value in self.at.axes.values())
 
 
@@ -128,9 +128,9 @@ class Family(Config):
     source: str
     alpha: Annotated[float, Field(gt=0.0, lt=1.0)]
     scale: Literal["log ratio", "relative change"] = "log ratio"
-    """What the signs of are flipped; the display is always in percent."""
+    """The quantity whose signs are flipped; the display is always in percent."""
     looks: tuple[PositiveInt, ...] = ()
-    """Seeds at each look of a sequential test (Eq. B1); empty tests all seeds once."""
+    """Number of seeds at each look of a sequential test (Eq. B1); empty tests all seeds once."""
     contrasts: tuple[Contrast, ...] = ()
     components: tuple[Contrast, ...] = ()
     """Contrasts that interactions need and that are not tested themselves."""
@@ -152,7 +152,7 @@ class Family(Config):
 
     @property
     def tests(self) -> tuple[Contrast | Interaction, ...]:
-        """What Holm adjusts, in order."""
+        """Tests that Holm adjusts, in order."""
         return (*self.contrasts, *self.interactions)
 
     @property
@@ -166,22 +166,22 @@ class Design(Block):
 
     same_law: tuple[Name, ...] = ()
     """Blocks with this one's workload, arrivals and steps. Cells of equal axes are the same run in
-    all of them, recorded under one name; empty asks nothing of the name."""
+    all of them, recorded under one name; empty accepts any name."""
 
     @property
     def axes(self) -> dict[str, tuple[Level | None, ...]]:
-        """Every value that a run of the design may have, by axis; seeds are left open."""
+        """Every value that a run of the design may have, by axis; seeds are not restricted."""
         return {name: getattr(self, name) for name in Arm.model_fields}
 
     def arms(self) -> list[Arm]:
-        """Every cell but for its seed; budget, organization and headroom vary as in the tables."""
+        """Every cell without its seed; budget, organization and headroom vary as in the tables."""
         order = ["budget", "organization", "headroom"]
         order += [name for name in Arm.model_fields if name not in order]
         factors = product(*(getattr(self, name) for name in order))
         return [Arm(**dict(zip(order, values, strict=True))) for values in factors]
 
     def whole(self, arm: Arm) -> Arm:
-        """The arm with the axes that the design leaves no choice about."""
+        """The arm with every axis that has a single value in the design."""
         fixed = {name: values[0] for name, values in self.axes.items() if len(values) == 1}
         return Arm(**{**fixed, **arm.axes})
 
@@ -203,7 +203,7 @@ class SignFlipConfig(Config):
 
 
 class Listing(Config):
-    """What one campaign's ledger is turned into, in order."""
+    """Tables and figures of one campaign, in order."""
 
     campaign: Name
     title: str
@@ -216,7 +216,7 @@ class AnalysisConfig(Listing):
 
     design: Design
     preselected: dict[Name, dict[Name, Arm]]
-    """Budget, organization: the setting chosen before the confirmation."""
+    """The setting chosen before the confirmation, by budget and organization."""
     family: Family
     interval: BootstrapConfig
     sign_flip: SignFlipConfig

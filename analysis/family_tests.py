@@ -19,7 +19,7 @@ RunsOf = Callable[[Contrast], Runs]
 
 @dataclass(frozen=True, kw_only=True)
 class FamilyTest:
-    """One test of the family; without p where its pairs are incomplete."""
+    """One test of the family; p is None if its pairs are incomplete."""
 
     id: str
     arms: str
@@ -28,18 +28,18 @@ class FamilyTest:
     """% for a contrast, pp for an interaction."""
     definition: str
     n: int
-    """Seeds that have a ratio and were not taken out."""
+    """Number of seeds that have a ratio and were not excluded."""
     changes: pd.Series | None
     """Seedwise relative changes, in `unit`; None if incomplete or not estimable."""
     looks: tuple[SignFlip, ...]
-    """One test a look; one look unless the family declares several."""
+    """One test per look; one look unless the family declares several."""
     p_value: float | None
     gaps: tuple[Gap, ...]
     excluded: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The cells that the test lacks, each in words."""
+        """Descriptions of the cells that the test lacks."""
         return tuple(map(str, self.gaps))
 
     @property
@@ -48,7 +48,7 @@ class FamilyTest:
 
     @property
     def sign_flip(self) -> SignFlip | None:
-        """The test of all seeds; None if there is none."""
+        """The test of all seeds; None if it could not be done."""
         return self.looks[-1] if self.looks else None
 
 
@@ -63,8 +63,8 @@ def family_tests(
 
     Args:
         runs_of: the runs of a contrast.
-        adoption: what becomes of the family's affected runs (Appendix E.14).
-        sign_flip: settings of the test; None takes those of `sign_flip_test`.
+        adoption: how the family's affected runs are treated (Appendix E.14).
+        sign_flip: settings of the test; None uses the defaults of `sign_flip_test`.
 
     Raises:
         AnalysisError: two arms of a seed served different requests.
@@ -87,7 +87,7 @@ def family_tests(
 
 
 def component_changes(family: Family, runs_of: RunsOf) -> dict[str, FamilyTest]:
-    """The contrasts that only interactions need, by id; they are shown and not tested."""
+    """Contrasts that only interactions need, by id; they are shown but not tested."""
     return {
         contrast.id: _describe(_pair(contrast, runs_of(contrast), family))
         for contrast in family.components
@@ -95,13 +95,13 @@ def component_changes(family: Family, runs_of: RunsOf) -> dict[str, FamilyTest]:
 
 
 def adjusted_p(tests: Sequence[FamilyTest]) -> NDArray[np.float64]:
-    """Holm over the whole family. NaN keeps the place of a test that could not be done, and the
-    others then are upper bounds."""
+    """Holm over the whole family. NaN stands for a test that could not be done; the others are then
+    upper bounds."""
     return holm([np.nan if test.p_value is None else test.p_value for test in tests])
 
 
 def sequential_p(looks: Sequence[float], num_looks: int) -> float:
-    """Eq. B1: min(1, k min p) for k looks; one that was not run has p = 1."""
+    """Eq. B1: min(1, k min p) for k looks; a look that was not taken has p = 1."""
     return min(1.0, num_looks * min(looks))
 
 
@@ -228,7 +228,7 @@ def _describe(
 def _adopt(
     paired: _Paired, affected: Mapping[int, str], adoption: Adoption
 ) -> tuple[Pairs, tuple[Gap, ...]]:
-    """The pairs under the scenario; a pair that leaves is not missed either."""
+    """The pairs under the scenario; a pair that is left out is not reported as missing."""
     if adoption != "complete_case" or not affected:
         return paired.pairs, paired.gaps
     pairs = paired.pairs.without(affected)

@@ -1,7 +1,7 @@
-"""What a table or figure lacks: cells one by one, or in one line where a launch was narrowed.
+"""Missing cells of a table or figure: one by one, or in one line if a launch was narrowed.
 
 A launch of `budget=b63` leaves every cell of b83 and b108 without a run. These cells have a value
-of an axis that no run of their block has, so that the values describe them all, and nothing else.
+of an axis that no run of their block has, so those values describe exactly these cells.
 """
 
 from collections import Counter
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 AxisValue = tuple[str, str | float | int]
-"""An axis and a value of it; the axis "seed" has one value, which spells all the seeds."""
+"""An axis and one of its values; the axis "seed" has one value, a text that lists all seeds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,14 +21,14 @@ class Gap:
     campaign: str = ""
     block: str | None = None
     unrun: tuple[AxisValue, ...] = ()
-    """Values of the cells that no run of their block has; each alone explains these cells."""
+    """Values of the cells that no run of their block has; each explains the gap on its own."""
 
     def __str__(self) -> str:
         return f"{self.cells}: {self.reason}"
 
 
 def describe(gaps: Iterable[Gap]) -> tuple[str, ...]:
-    """One line a campaign for all cells that unrun values explain; each other gap by itself."""
+    """One line per campaign for cells explained by unrun values; one line per other gap."""
     every = list(dict.fromkeys(gaps))
     lines: dict[str, None] = {}
     for campaign in dict.fromkeys(gap.campaign for gap in every if gap.unrun):
@@ -38,12 +38,12 @@ def describe(gaps: Iterable[Gap]) -> tuple[str, ...]:
 
 
 def _explained(campaign: str, gaps: Sequence[Gap]) -> list[str]:
-    """The lines of one campaign; blocks that lack the same values share theirs."""
+    """The lines of one campaign; blocks that lack the same values share a line."""
     by_values: dict[str, list[str]] = {}
     of_campaign = [gap for gap in gaps if gap.campaign == campaign and gap.unrun]
     for block in dict.fromkeys(gap.block for gap in of_campaign):
         values = _cover([gap.unrun for gap in of_campaign if gap.block == block])
-        by_values.setdefault(spell_values(values), []).extend([block] if block else [])
+        by_values.setdefault(format_values(values), []).extend([block] if block else [])
     return [
         f"campaign {campaign}{_blocks(blocks)}: no run of {values}"
         for values, blocks in by_values.items()
@@ -55,7 +55,7 @@ def _blocks(names: Sequence[str]) -> str:
 
 
 def _cover(gaps: Sequence[tuple[AxisValue, ...]]) -> list[AxisValue]:
-    """Few values of which every gap has one: always that which explains most of what is left."""
+    """A small set of values that explains every gap: greedily, the most frequent value first."""
     chosen: list[AxisValue] = []
     left = list(gaps)
     while left:
@@ -66,8 +66,8 @@ def _cover(gaps: Sequence[tuple[AxisValue, ...]]) -> list[AxisValue]:
     return chosen
 
 
-def spell_values(values: Iterable[AxisValue]) -> str:
-    """b83, b108, nor of headroom 0.0, 0.1."""
+def format_values(values: Iterable[AxisValue]) -> str:
+    """Join values by axis: `b83, b108, nor of headroom 0.0, 0.1`."""
     by_axis: dict[str, list[str | float | int]] = {}
     for axis, value in values:
         by_axis.setdefault(axis, []).append(value)

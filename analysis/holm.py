@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 def holm(p_values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
     """Adjusted p values in the order given: monotone in the raw ones, at most 1.
 
-    The k-th smallest of m is multiplied by m - k + 1, and none falls below the one before it.
+    The k-th smallest of m is multiplied by m - k + 1; no result is below the one before it.
 
-    NaN is a test of the family that could not be done. It stays NaN and keeps its place in m, as
-    if its p were 1. The others then are upper bounds: had its p been smaller, each of them would be
-    the same or lower, so no rejection can be owed to the missing test.
+    NaN marks a test of the family that could not be done. It stays NaN and counts in m as if its p
+    were 1. The others are then upper bounds: a smaller p would leave each of them the same or
+    lower, so no rejection depends on the missing test.
 
     Raises:
         ValueError: a value is outside [0, 1].

@@ -15,7 +15,7 @@ from analysis.families import BootstrapConfig
 Values = pd.Series | Sequence[float] | NDArray[np.float64]
 
 RESAMPLES = 10_000
-"""Appendix B.12."""
+"""Bootstrap resamples (Appendix B.12)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Interval:
     kind: Literal["percentile bootstrap", "paired t"]
     n: int
     degenerate: bool = False
-    """All values are equal, or there is one: the interval says nothing about spread."""
+    """All values are equal, or there is only one: the interval does not measure spread."""
 
     def inside(self, low: float, high: float) -> bool:
         """Whether the whole interval lies in [low, high] (containment, Table C-3)."""
@@ -74,7 +74,7 @@ def paired_t(values: Values, *, level: float = 0.95) -> Interval:
     """mean +- t s / sqrt(n) with n - 1 degrees of freedom, for log ratios (Sections 4.5, G.4).
 
     Raises:
-        ValueError: fewer than two values have no standard deviation.
+        ValueError: there are fewer than two values, so no standard deviation.
     """
     sample = _finite(values)
     if sample.size < 2:

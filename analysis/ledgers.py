@@ -1,7 +1,7 @@
-"""The ledgers that tables draw from: one a campaign, below one root folder, each read once.
+"""The ledgers that tables draw from: one per campaign, below one root folder, each read once.
 
-A campaign without a ledger, or a block without a run, is no error here: its runs are absent, with a
-reason, so that a table over several campaigns names what it lacks.
+A campaign without a ledger, or a block without a run, is not an error here: its runs are absent,
+with a reason, so that a table over several campaigns names what it lacks.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,10 +35,10 @@ class Ledgers:
         """
         Args:
             root: <root>/<campaign>/<engine> holds each campaign's ledger.
-            paths: ledgers that lie elsewhere, by campaign.
-            seeds: the seeds that every cell needs in place of its block's.
-            adoption: what families of tests make of runs in doubt.
-            launch: a counted campaign as a command line has it; others are as in `conf/`.
+            paths: ledgers outside the root, by campaign.
+            seeds: replace the seeds of every block.
+            adoption: how families of tests treat runs in doubt.
+            launch: a counted campaign with its overrides; others are read from `conf/`.
         """
         self.root = root
         self.adoption = adoption
@@ -49,7 +49,7 @@ class Ledgers:
         self._runs: dict[tuple[str, str, tuple[int, ...]], Runs] = {}
 
     def runs(self, campaign: str, block: str, *, seeds: Sequence[int] | None = None) -> Runs:
-        """The runs of one block on its own seeds, or on those asked for.
+        """The runs of one block on its own seeds, or on the given ones.
 
         Raises:
             AnalysisError: the ledger is damaged, mixes origins, or the block does not exist.
@@ -62,10 +62,10 @@ class Ledgers:
         return self._runs[key]
 
     def resolved(self, campaign: str) -> Resolved:
-        """A campaign that needs no run, by its kind.
+        """A counted campaign (one that needs no run), resolved.
 
         Raises:
-            ConfigError: `conf/` is refused.
+            ConfigError: a value of `conf/` is refused.
         """
         if self._launch is not None and self._launch.campaign.kind == campaign:
             return self._launch
@@ -100,15 +100,15 @@ class Ledgers:
         return self._campaign(campaign).ledger.frame()
 
     def attempts(self, campaign: str) -> pd.DataFrame:
-        """Every attempt of such a campaign."""
+        """Every attempt of a campaign whose cells are not serving runs."""
         return self._campaign(campaign).attempts
 
     def request_table(self, campaign: str, cell_id: str) -> pd.DataFrame:
-        """One row a request of a run."""
+        """Requests of a run, one per row."""
         return self._campaign(campaign).ledger.request_table(cell_id)
 
     def step_table(self, campaign: str, cell_id: str) -> pd.DataFrame | None:
-        """One row a stretch of steps of a run; None where the run kept none."""
+        """Stretches of steps of a run, one per row; None if the run kept none."""
         try:
             return self._campaign(campaign).ledger.step_table(cell_id)
         except NoTableError:
@@ -185,7 +185,7 @@ def read_ledger(path: Path) -> tuple[Ledger, pd.DataFrame]:
 
 
 def common_origin(runs: Iterable[Runs]) -> Origin:
-    """What produced all of them; absent ones say nothing.
+    """The origin that all runs share; absent runs are ignored.
 
     Raises:
         NoRunsError: none has a run.
@@ -205,9 +205,9 @@ def common_origin(runs: Iterable[Runs]) -> Origin:
 
 
 Need = tuple[Runs, Iterable[Arm], Iterable[str]]
-"""Runs, and the arms and metrics that are wanted of them."""
+"""Runs, with the arms and metrics that are needed from them."""
 
 
 def missing_cells(needs: Iterable[Need]) -> tuple[str, ...]:
-    """What several blocks lack, in as few lines as say exactly that."""
+    """Missing cells of several blocks, in few lines (`describe`)."""
     return describe(gap for runs, arms, metrics in needs for gap in runs.gaps(arms, metrics))

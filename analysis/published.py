@@ -1,4 +1,4 @@
-"""The published values (analysis/paper): the only place where the project knows them."""
+"""The published values (analysis/paper): their only place in the project."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +13,7 @@ FOLDER = Path(__file__).with_name("paper")
 
 
 def published(table: str) -> pd.DataFrame:
-    """The tidy lines of one table or figure: table, row, column, value, unit, source[, note].
+    """One table or figure in tidy form: table, row, column, value, unit, source[, note].
 
     `value` is text as printed. Names as in the paper: "B-8", "1", "figure-6"; "text" holds the
     running text.
@@ -31,13 +31,13 @@ def names() -> list[str]:
 
 
 def published_table(table: str) -> pd.DataFrame:
-    """One line a row of the printed table, numeric columns as numbers; absent cells are NaN."""
+    """The printed table, row by row, numeric columns as numbers; absent cells are NaN."""
     return _wide(table).copy()
 
 
 def published_row(table: str, row: str) -> dict[str, Any]:
-    """One line of the printed table by column, numbers as numbers. What the paper does not give has
-    no entry; a row that it does not have is empty."""
+    """One row of the printed table by column, numbers as numbers. Cells that the paper omits have
+    no entry; an unknown row is empty."""
     wide = _wide(table)
     if row not in wide.index:
         return {}
@@ -75,7 +75,7 @@ def published_value(table: str, row: str, column: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class PrintedNumber:
-    """A number with the digits that the paper gives it."""
+    """A number with the digits that the paper prints."""
 
     text: str
 

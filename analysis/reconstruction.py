@@ -1,6 +1,6 @@
-"""Raw p values that printed Holm-adjusted ones force (Appendices B.5 and B.12).
+"""Raw p values implied by the printed Holm-adjusted ones (Appendices B.5 and B.12).
 
-A sign-flip test of n seeds has p = k / 2^n with an even k, for it is two-sided. Holm turns sorted
+A sign-flip test of n seeds has p = k / 2^n with an even k, since it is two-sided. Holm turns sorted
 counts k_1 <= k_2 <= ... of m tests into the running maximum of m k_1, (m - 1) k_2, ... So tests of
 one adjusted p stand at neighbouring ranks, and the first of them is where the maximum was reached:
 
@@ -22,10 +22,10 @@ STEP = 2
 
 
 def on_grid(printed: PrintedNumber, assignments: int) -> Fraction:
-    """The one multiple of 1/assignments that is printed so.
+    """The only multiple of 1/assignments that rounds to the printed number.
 
     Raises:
-        AnalysisError: no multiple is, or several are.
+        AnalysisError: no multiple does, or several do.
     """
     near = round(printed.value * assignments)
     fits = [k for k in range(near - 1, near + 2) if printed.shows(k / assignments)]
@@ -36,24 +36,24 @@ def on_grid(printed: PrintedNumber, assignments: int) -> Fraction:
 
 @dataclass(frozen=True, kw_only=True)
 class RankGroup:
-    """Tests of one adjusted p, in any order."""
+    """Tests that share one adjusted p, in any order."""
 
     names: tuple[str, ...]
     first: Fraction
-    """Raw p of the first of them, whichever it is."""
+    """Smallest raw p of the group; which test has it is unknown."""
     last: Fraction
-    """No raw p of the group is larger."""
+    """Upper bound of the raw p of the group."""
 
     @property
     def forced(self) -> bool:
-        """Every raw p is known."""
+        """Whether every raw p is known."""
         return self.first == self.last
 
 
 def rank_groups(adjusted: Mapping[str, Fraction], assignments: int) -> list[RankGroup]:
-    """What the adjusted p of a whole family say about its raw p, smallest first.
+    """Bounds on the raw p of a whole family from its adjusted p, smallest first.
 
-    Adjusted p of 1 are left out: products beyond 1 are cut off and say little.
+    Adjusted p of 1 are left out: products beyond 1 are cut off and give no bound.
 
     Raises:
         AnalysisError: no even counts give the adjusted p.

@@ -1,8 +1,8 @@
-"""Tables and figures register themselves where they are written; here they are gathered.
+"""Tables and figures register themselves where they are defined; this module gathers them.
 
 A table or figure has a function that builds it from runs, and may have one that derives it from the
-published values. Both may stand in different modules, so that entries are made once every module of
-the package has been read.
+published values. The two may be in different modules, so entries are made only after every
+module of the package is imported.
 """
 
 import importlib
@@ -24,7 +24,7 @@ class Entry(Generic[T]):
 
     from_ledgers: Callable[[Ledgers], T]
     from_paper: Callable[[Adoption], T] | None = None
-    """None where the paper does not print the inputs."""
+    """None if the paper does not print the inputs."""
     lacks: str = ""
     """What the paper omits that `from_paper` would need."""
     by_adoption: bool = False
@@ -49,15 +49,15 @@ class Registry(Generic[T]):
         lacks: str = "",
         by_adoption: bool = False,
     ) -> None:
-        """Register how to build it from runs."""
+        """Register the function that builds a table or figure from runs."""
         assert name not in self._of_runs, f"{name} is registered twice"
         self._of_runs[name] = Entry(from_ledgers=from_ledgers, lacks=lacks, by_adoption=by_adoption)
 
     def derived(self, name: str) -> Callable[[F], F]:
-        """Decorate the function that derives it from published values.
+        """Decorate the function that derives a table or figure from published values.
 
-        The function takes the adoption of runs in doubt where this changes the table or figure, and
-        nothing elsewhere.
+        The function takes the adoption of runs in doubt if this changes the table or figure;
+        otherwise it takes no argument.
         """
 
         def decorate(function: F) -> F:
@@ -68,7 +68,7 @@ class Registry(Generic[T]):
         return decorate
 
     def gather(self, package: str, path: list[str]) -> dict[str, Entry[T]]:
-        """Read every module of a package and return what they register.
+        """Import every module of a package and return the entries that they register.
 
         Those of the paper come first, in its order; the others follow by name.
         """
@@ -91,7 +91,7 @@ class Registry(Generic[T]):
 
 
 def _place(name: str) -> tuple[bool, str, int]:
-    """Order of the paper: a letter and a number, or a number alone."""
+    """Sort key: names of the paper (a letter and a number, or a number) come first."""
     letter, _, number = name.rpartition("-")
     is_of_paper = len(letter) <= 1 and number.isdigit()
     return (not is_of_paper, letter if is_of_paper else name, int(number) if is_of_paper else 0)

@@ -18,10 +18,10 @@ from analysis.gaps import AxisValue, Gap
 from hsexp.plan.cells import format_seeds
 
 ORIGIN = ("data_kind", "engine", "device", "time_model")
-"""What produced a row; an analysis has one value of each."""
+"""Columns that identify what produced a row; an analysis has one value of each."""
 
 THROUGHPUT = "throughput_tok_per_s"
-"""Column of a ledger: what the tests of all families, and most tables and figures, are about."""
+"""Column of a ledger, used by the tests of all families and by most tables and figures."""
 
 _NOT_RUN = "not run"
 
@@ -31,14 +31,14 @@ class Origin:
     """Where the numbers of a table or figure come from."""
 
     data_kind: str
-    """"simulated" or "measured" for runs; else in words what was done without any."""
+    """"simulated" or "measured" for runs; otherwise a description of how the numbers were made."""
     engine: str | None = None
     device: str | None = None
     time_model: str | None = None
 
     @classmethod
     def of(cls, rows: pd.DataFrame) -> "Origin":
-        """That of the first row: of a ledger's frame it is that of all."""
+        """The origin of the first row; all rows of a ledger's frame share it."""
         return cls(**{name: str(rows[name].iloc[0]) for name in ORIGIN})
 
     def __str__(self) -> str:
@@ -61,14 +61,14 @@ class Runs:
     seeds: tuple[int, ...]
     """The seeds that every cell needs, ascending."""
     known_origin: Origin | None
-    """None without any run."""
+    """None if there is no run."""
     why_absent: str | None = None
-    """Why there is no run at all."""
+    """Why there is no run; None if there are runs."""
     notes: tuple[str, ...] = ()
     block: str | None = None
-    """Block of the campaign; None where the design may stand in several."""
+    """Block of the campaign; None if the design may occur in several."""
     _rows: dict[Arm, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
-    """Adopted runs by arm, as they were first asked for."""
+    """Cache of adopted runs by arm."""
     _values_tried: dict[str, frozenset[Any]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -86,13 +86,13 @@ class Runs:
         """The runs of a design from a ledger's attempts.
 
         Args:
-            attempts: `Ledger.attempts()`, one row an attempt.
-            seeds: the seeds that every cell needs; None takes the design's and any other the ledger
-                has for it.
+            attempts: `Ledger.attempts()`, one row per attempt.
+            seeds: the seeds that every cell needs; None uses the design's and any others that the
+                ledger has for it.
 
         Raises:
-            NoRunsError: no run of the design.
-            AnalysisError: runs of two engines, devices or time models.
+            NoRunsError: the ledger has no run of the design.
+            AnalysisError: the runs mix engines, devices or time models.
         """
         of_design = attempts[attempts["campaign"] == campaign]
         for axis, values in design.axes.items():
@@ -123,7 +123,7 @@ class Runs:
 
     @classmethod
     def absent(cls, *, campaign: str, design: Design, seeds: Sequence[int], why: str) -> "Runs":
-        """No run of a design."""
+        """A design without any run."""
         nothing = pd.DataFrame(columns=["cell_id", *Arm.model_fields, "seed", "workload_digest"])
         return cls(
             adopted=nothing,
@@ -137,18 +137,18 @@ class Runs:
 
     @property
     def seeds_text(self) -> str:
-        """The seeds as they are printed."""
+        """The seeds as printed text."""
         return format_seeds(self.seeds)
 
     @property
     def origin(self) -> Origin:
-        """Raises: NoRunsError without any run."""
+        """Raises: NoRunsError if there is no run."""
         if self.known_origin is None:
             raise NoRunsError(f"campaign {self.campaign}: {self.why_absent}")
         return self.known_origin
 
     def values(self, arm: Arm, metric: str) -> pd.Series:
-        """One metric by seed; NaN for a missing run and where the metric was not recorded.
+        """One metric by seed; NaN if the run is missing or did not record the metric.
 
         Raises:
             AnalysisError: two runs of one seed fit the arm.
@@ -158,7 +158,7 @@ class Runs:
         return recorded.reindex(self.seeds).astype(np.float64)
 
     def cell_ids(self, arm: Arm) -> dict[int, str]:
-        """The run of each seed, by its key in the ledger."""
+        """Cell id in the ledger of each seed's run."""
         rows = self._of(arm)
         return dict(zip(rows["seed"].tolist(), rows["cell_id"].tolist(), strict=True))
 
@@ -172,11 +172,11 @@ class Runs:
         return pair_up(self.values(numerator, metric), self.values(denominator, metric))
 
     def missing(self, arms: Iterable[Arm], metrics: Iterable[str] = ()) -> list[str]:
-        """What `gaps` finds, in words: one line for all seeds of one arm and reason."""
+        """The gaps as text: one line for all seeds of one arm and reason."""
         return [str(gap) for gap in self.gaps(arms, metrics)]
 
     def gaps(self, arms: Iterable[Arm], metrics: Iterable[str] = ()) -> list[Gap]:
-        """Every cell without an adopted run, and why; and every run without one of the metrics."""
+        """Every cell without an adopted run, with the reason, and every run that lacks a metric."""
         if self.why_absent is not None:
             return [Gap(cells=f"campaign {self.campaign}", reason=self.why_absent)]
         needed = tuple(metrics)
@@ -192,7 +192,7 @@ class Runs:
                 by_reason.setdefault(f"no {metric}", []).append(int(seed))
         return [
             Gap(
-                cells=f"{self._spell(arm)} seed {format_seeds(seeds)}",
+                cells=f"{self._describe_arm(arm)} seed {format_seeds(seeds)}",
                 reason=reason,
                 campaign=self.campaign,
                 block=self.block,
@@ -204,7 +204,7 @@ class Runs:
     def _unrun(self, arm: Arm, seeds: Sequence[int]) -> tuple[AxisValue, ...]:
         """Values of the arm, or else the seeds, that no attempt of the design has.
 
-        Seeds count only where they are all that the arm lacks.
+        Seeds count only if the arm lacks nothing else.
         """
         values = tuple(
             (axis, value)
@@ -216,13 +216,13 @@ class Runs:
         return (("seed", format_seeds(seeds)),)
 
     def _tried(self, axis: str) -> frozenset[Any]:
-        """Values of an axis that some attempt has."""
+        """Values of an axis that at least one attempt has."""
         if axis not in self._values_tried:
             self._values_tried[axis] = frozenset(_axis(self.attempts, axis).unique().tolist())
         return self._values_tried[axis]
 
-    def _spell(self, arm: Arm) -> str:
-        """The arm by its label, its budget, and those other axes that tell it from its like."""
+    def _describe_arm(self, arm: Arm) -> str:
+        """Describe the arm: its label, its budget, and the other axes that the design varies."""
         others = [
             f"{axis} {value}"
             for axis, value in arm.axes.items()
@@ -270,7 +270,7 @@ class Runs:
         if len(differing):
             raise AnalysisError(
                 f"seed {differing[0]}: {numerator.axes} and {denominator.axes} served different "
-                "requests (workload digests differ), so they are no pair"
+                "requests (workload digests differ), so they cannot be paired"
             )
 
 
@@ -282,7 +282,7 @@ def _matching(frame: pd.DataFrame, arm: Arm) -> pd.DataFrame:
 
 
 def _axis(frame: pd.DataFrame, axis: str) -> pd.Series:
-    """An axis of the rows. Ledgers from before runs could be traced hold untraced runs."""
+    """An axis of the rows. Ledgers without a trace column hold untraced runs."""
     if axis == "trace" and axis not in frame:
         return pd.Series(False, index=frame.index)
     return frame[axis]

@@ -1,7 +1,7 @@
 """`python -m analysis beside`: simulated runs beside the measured runs of the same requests.
 
-Two ledgers of different engines, which are never mixed: each side is averaged over seeds on its
-own, and only then compared, arm by arm.
+The two ledgers have different engines and are never mixed: each side is averaged over seeds on its
+own, then the means are compared arm by arm.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,17 +23,17 @@ from hsexp.plan.cells import format_seeds
 SIDES = ("measured", "simulated")
 
 AXES = tuple(axis.name for axis in ARM_AXES)
-"""What tells the arms of a serving campaign apart, beside the seed."""
+"""Axes that distinguish the arms of a serving campaign; the seed is not one of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """A metric that both sides have, and how near they should be."""
+    """A metric that both sides have, and how close they should be."""
 
     name: str
     heading: str
     limit_pct: float | None = None
-    """Largest relative difference of an arm's means; None where nothing is promised."""
+    """Largest allowed relative difference of an arm's means; None sets no limit."""
 
 
 QUANTITIES = (
@@ -61,7 +61,7 @@ QUANTITIES = (
 
 
 def beside(arguments: Sequence[str]) -> tuple[list[Table], Path]:
-    """The tables, and the folder that they are written to: beside the measured ledger's own.
+    """The tables, and their output folder, by default next to the measured ledger's own tables.
 
     Raises:
         AnalysisError: an argument is refused, a ledger cannot be read, or the two have no cell of
@@ -77,14 +77,14 @@ def beside(arguments: Sequence[str]) -> tuple[list[Table], Path]:
 
 
 def compare(measured: pd.DataFrame, simulated: pd.DataFrame) -> list[Table]:
-    """One row an arm, and one a quantity.
+    """Two tables: one with a row per arm, one with a row per quantity.
 
     Args:
         measured, simulated: adopted attempts (`Ledger.frame`), each of one origin.
 
     Raises:
         NoRunsError: no cell is in both.
-        AnalysisError: the same cell served other requests.
+        AnalysisError: a cell served different requests on the two sides.
     """
     axes = [axis for axis in AXES if axis in measured and axis in simulated]
     keys = [*axes, "seed"]
@@ -95,8 +95,8 @@ def compare(measured: pd.DataFrame, simulated: pd.DataFrame) -> list[Table]:
         raise NoRunsError("the two ledgers have no cell in common")
     other = both[both["workload_digest"] != both["workload_digest_simulated"]]
     if not other.empty:
-        cell = _words(_records(other)[0], keys)
-        raise AnalysisError(f"{cell}: the two sides served other requests")
+        cell = _describe(_records(other)[0], keys)
+        raise AnalysisError(f"{cell}: the two sides served different requests")
     common = [frame.merge(both[keys], on=keys) for frame in (measured, simulated)]
     origin = Origin(data_kind=f"{Origin.of(measured)} beside {Origin.of(simulated)}")
     seeds = format_seeds(sorted(both["seed"].unique()))
@@ -123,19 +123,19 @@ def _read(path: Path, side: str) -> pd.DataFrame:
 
 
 def _over_fewer_seeds(cells: pd.DataFrame, axes: list[str]) -> tuple[str, ...]:
-    """The arms that lack some of the seeds, whose means are over those that they have."""
+    """A note that names the arms without all seeds; their means are over the seeds they have."""
     seeds = cells.groupby(axes, sort=True)["seed"].nunique().reset_index()
     num_seeds = cells["seed"].nunique()
     varied = _varied(seeds)
     arms = [
-        f"{_words(row, varied)} ({row['seed']} of {num_seeds})"
+        f"{_describe(row, varied)} ({row['seed']} of {num_seeds})"
         for row in _records(seeds[seeds["seed"] < num_seeds])
     ]
     return (f"Means over fewer seeds: {', '.join(arms)}.",) if arms else ()
 
 
 def _means(frame: pd.DataFrame, axes: list[str]) -> pd.DataFrame:
-    """Means over seeds by arm; of a metric that a seed lacks there is none."""
+    """Means over seeds by arm; a metric that any seed lacks has no mean."""
     names = [quantity.name for quantity in QUANTITIES if quantity.name in frame]
     values = frame[names].apply(pd.to_numeric, errors="coerce")
     groups = values.groupby([frame[axis] for axis in axes], sort=True)
@@ -144,9 +144,9 @@ def _means(frame: pd.DataFrame, axes: list[str]) -> pd.DataFrame:
 
 
 def _differences(measured: pd.DataFrame, simulated: pd.DataFrame, axes: list[str]) -> pd.DataFrame:
-    """One row an arm and quantity: both means and 100 (simulated / measured - 1).
+    """One row per arm and quantity: both means and 100 (simulated / measured - 1).
 
-    Equal values differ by nothing, zero included; from zero to something there is no ratio.
+    Equal values have a difference of 0, even if both are 0; a nonzero value over 0 has no ratio.
     """
     long = [
         side.reset_index().melt(axes, var_name="quantity", value_name=name)
@@ -208,9 +208,9 @@ def _quantities_table(rows: pd.DataFrame, seeds: str, origin: Origin) -> Table:
         views=(_SUMMARY,),
         origin=origin,
         notes=(
-            "Of arms, by their means over seeds. Without a ratio: measured 0, simulated more.",
-            "Polled: a server's gauges say what its last step left, and so miss a request during "
-            "the step that admits it; the simulator counts it from then on.",
+            "Over arms, from their means over seeds. Without a ratio: measured 0, simulated more.",
+            "Polled: a server's gauges show the state after its last step, so they miss a request "
+            "during the step that admits it; the simulator counts it from then on.",
         ),
     )
 
@@ -228,7 +228,7 @@ def _summary(quantity: Quantity, rows: pd.DataFrame, axes: list[str]) -> dict[st
         "pooled_pct": 100.0 * (simulated / measured - 1.0) if measured else None,
         "mean_size_pct": fmean(sizes) if sizes else None,
         "largest_pct": None if farthest is None else farthest["difference_pct"],
-        "farthest": _words(farthest, axes) if farthest and farthest["difference_pct"] else None,
+        "farthest": _describe(farthest, axes) if farthest and farthest["difference_pct"] else None,
         "limit_pct": limit,
         "num_within": None if limit is None else sum(size <= limit for size in sizes),
     }
@@ -248,7 +248,7 @@ _SUMMARY = (
 
 
 def _varied(rows: pd.DataFrame) -> list[str]:
-    """The axes that tell these arms apart, and the organization."""
+    """The organization, and the axes that distinguish these arms."""
     return [
         axis
         for axis in AXES
@@ -261,5 +261,5 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return records
 
 
-def _words(row: Mapping[str, Any], axes: Sequence[str]) -> str:
+def _describe(row: Mapping[str, Any], axes: Sequence[str]) -> str:
     return " ".join(f"{axis} {row[axis]}" if axis == "seed" else str(row[axis]) for axis in axes)

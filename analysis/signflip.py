@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_EXACT = 24
-"""Most differences that are enumerated without asking."""
+"""Default limit for enumerating all assignments."""
 RESAMPLES = 99_999
-"""Random assignments beyond that; with the observed one they make a round 100,000."""
+"""Random assignments above that limit; with the observed one they make 100,000."""
 
 _UNITS = 2.0**52
 """Rounded inputs are measured in units of 2^-52 of the sum of their magnitudes."""
@@ -63,15 +63,15 @@ def sign_flip_test(
     rounded numbers, e.g. 0.1 or a logarithm, so their sums are compared with a tolerance of 2^-40
     of the sum of magnitudes. Its proof: if every difference carries a relative error of at most
     2^-42, two assignments with truly equal sums differ by at most 2^-41 of the sum of magnitudes,
-    and the conversion to integers adds less than 2 n units of 2^-52. A tie assumed wrongly raises
-    p. NumPy's numbers of any width are read as they stand; floats that are shorter than 64 bits are
-    rounded more coarsely, and the tolerance grows by as much.
+    and the conversion to integers adds less than 2 n units of 2^-52. A wrongly assumed tie raises
+    p. NumPy numbers of any width are read exactly; floats shorter than 64 bits are rounded more
+    coarsely, and the tolerance grows by the same factor.
 
     Args:
-        rng: for the random assignments; None takes a generator with a fixed seed.
+        rng: for the random assignments; None uses a generator with a fixed seed.
 
     Raises:
-        ValueError: no differences, or one that is not a number or not finite.
+        ValueError: there is no difference, or one is not a finite number.
     """
     magnitudes, tolerance = _integers(differences)
     n = magnitudes.size
@@ -112,7 +112,7 @@ def _integers(
 
 
 def _exactly(index: int, value: Any) -> Any:
-    """The number without a width: the negative of NumPy's int8 -128 is -128 again."""
+    """The number as a Python number: negating NumPy's int8 -128 would give -128 again."""
     if not isinstance(value, Real) or isinstance(value, bool):
         raise ValueError(f"difference {index} must be a number, got {value!r}")
     if isinstance(value, Integral):
@@ -125,7 +125,7 @@ def _exactly(index: int, value: Any) -> Any:
 
 
 def _coarseness(differences: Any) -> int:
-    """How many times more coarsely the shortest of the floats is rounded than one of 64 bits."""
+    """Rounding unit of the shortest float, as a multiple of that of a 64-bit float."""
     shorter = {type(value) for value in differences if isinstance(value, np.float16 | np.float32)}
     steps = [float(np.finfo(kind).eps) for kind in shorter]
     return int(max(steps, default=2.0**-52) * _UNITS)
@@ -158,7 +158,7 @@ def _count_all(magnitudes: Any, least: int) -> int:
 
 
 def _signed_sums(magnitudes: Any) -> Any:
-    """All 2^k signed sums of k magnitudes: turning one more - to + adds twice its magnitude."""
+    """All 2^k signed sums of k magnitudes: changing a - to + adds twice its magnitude."""
     sums = np.empty(1 << magnitudes.size, dtype=magnitudes.dtype)
     few = min(magnitudes.size, _FEW)
     width = 1 << few

@@ -20,16 +20,16 @@ class SimultaneousBounds:
     level: float
     n: int
     quantile: float
-    """Of the largest studentized deviation; NaN where no contrast scatters."""
+    """Quantile of the largest studentized deviation; NaN if no contrast varies over seeds."""
     table: pd.DataFrame
-    """By contrast: mean, low, high."""
+    """Mean, low and high of each contrast."""
 
 
 def simultaneous_bounds(changes: pd.DataFrame, config: BootstrapConfig) -> SimultaneousBounds:
     """Two-sided bounds for the mean of every column at once.
 
     Args:
-        changes: one row a seed, one column a contrast; complete.
+        changes: one row per seed, one column per contrast, without missing values.
 
     Raises:
         ValueError: fewer than two seeds, no contrast, or a value that is not finite.
@@ -54,7 +54,7 @@ def simultaneous_bounds(changes: pd.DataFrame, config: BootstrapConfig) -> Simul
 
 
 def _largest_deviation(values: np.ndarray, config: BootstrapConfig) -> float:
-    """Quantile of max |t*| over the contrasts, of resampled seeds."""
+    """Quantile of max |t*| over the contrasts, from resampled seeds."""
     num_seeds = values.shape[0]
     rng = np.random.default_rng(config.seed)
     draws = values[rng.integers(0, num_seeds, size=(config.resamples, num_seeds))]

@@ -1,4 +1,4 @@
-"""The figures, each by one function: those of the paper by number, and the labs' by name.
+"""The figures, one function each: those of the paper by number, those of the labs by name.
 
 A module of this package registers its figures (`registry.py`); nothing else lists them.
 """
@@ -15,7 +15,7 @@ def derive(name: str) -> Figure:
     """A figure from published values alone.
 
     Raises:
-        AnalysisError: the paper does not print what is plotted.
+        AnalysisError: the paper does not print the plotted values.
     """
     entry = FIGURES[name]
     if entry.from_paper is None:

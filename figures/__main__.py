@@ -4,8 +4,8 @@
 Draws the figures of a campaign, or one figure by its number in the paper, from ledgers alone, as
 PDF, SVG and PNG in <ledger>/analysis (figures over several campaigns: <root>/analysis).
 
-  figure=7                      from the ledgers that it needs, <root>/<campaign>/<engine>
-  ledgers=ROOT                  that root; ledgers/ unless told otherwise
+  figure=7                      from the ledgers it needs, <root>/<campaign>/<engine>
+  ledgers=ROOT                  that root; the default is ledgers/
   source=paper [figure=7]       the published values alone, where the paper prints enough
   config_dir=DIR                a folder with campaigns and options of your own
 """
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def draw(request: Request, console: Console) -> None:
-    """Draw, write and name each figure that is asked for.
+    """Draw and write each requested figure, and print its paths.
 
     Raises:
         AnalysisError: a figure cannot be drawn.

@@ -1,6 +1,6 @@
-"""Block sharing: a prefix of 8 tokens in blocks of 4, kept twice, shared, and left by one branch.
+"""Block sharing: a prefix of 8 tokens in blocks of 4, kept twice, shared, and diverging.
 
-The block tables and reference counts are those of a memory that ran the scene.
+The block tables and reference counts come from a memory that ran the scene.
 """
 
 from dataclasses import dataclass
@@ -17,22 +17,22 @@ from hsexp.labs.small import small_lab
 
 PREFIX = (1, 2, 3, 4, 5, 6, 7, 8)
 LETTERS = {"A": "#0072B2", "B": "#D55E00"}
-"""Two branches; a token of its own has its branch's colour."""
+"""Colours of the two branches; a branch's own tokens have its colour."""
 _SHARED = "#DDDDDD"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """A physical block: what its slots hold, and how many tables name it."""
+    """A physical block: contents of its slots, and the number of tables that name it."""
 
     slots: tuple[str, ...]
-    """A token's name, or nothing."""
+    """Token names; empty for an unused slot."""
     references: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """Block tables by branch, and the pages that they name."""
+    """Block tables by branch, and the pages in them."""
 
     title: str
     note: str
@@ -65,7 +65,7 @@ def scenes() -> list[Scene]:
 
 def _separate() -> Scene:
     lab = small_lab()
-    lines = {"A": lab.start(PREFIX), "B": lab.start(PREFIX)}  # neither finds the other's
+    lines = {"A": lab.start(PREFIX), "B": lab.start(PREFIX)}  # neither finds the other's blocks
     lab.compute(*lines.values())
     return _scene(lab, lines, "without sharing", "{} blocks for the prefix")
 
@@ -101,7 +101,7 @@ def _diverged() -> Scene:
 def _scene(
     lab: Lab, lines: dict[str, Line], title: str, note: str, *, whole: int | None = None
 ) -> Scene:
-    """`note` is told how many blocks hold the prefix."""
+    """Build a scene; `note` is a template for the number of blocks that hold the prefix."""
     size = lab.memory.block_size
     pages: dict[int, Page] = {}
     for name, line in lines.items():

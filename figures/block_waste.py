@@ -1,4 +1,4 @@
-"""Block waste: slots that a sequence has and does not use, by its length."""
+"""Block waste: allocated but unused slots of a sequence, by its length."""
 
 import numpy as np
 from matplotlib import pyplot as plt
@@ -43,7 +43,7 @@ def draw() -> Figure:
     style.footer(
         figure,
         "By the block sizes of conf/organization; nothing is measured. Recurrent and convolution "
-        "state have a fixed size and are not in it.",
+        "state have a fixed size and are not included.",
     )
     figure.subplots_adjust(left=0.16, right=0.93, top=0.78, bottom=0.32)
     return figure

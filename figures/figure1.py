@@ -1,4 +1,4 @@
-"""Figure 1: what an attention block and a checkpoint occupy in each organization, to scale."""
+"""Figure 1: the pages of an attention block and a checkpoint in each organization, to scale."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ from hsexp.plan.resolve import Resolved
 
 KIB = 1024
 TOKENS = 512
-"""Attention that is drawn, unless a block is longer."""
+"""Attention tokens drawn; a longer block is drawn whole."""
 
 KV, SSM, CONV, UNUSED = "#56B4E9", "#E69F00", "#000000", "#EDEDED"
-"""State types: Okabe-Ito colours that stand for no organization."""
+"""State types: Okabe-Ito colours that no organization uses."""
 OTHERS = "#8C8C8C"
 """Convolution states of other checkpoints."""
 
 _GAP = 22.0
-"""Between neighbouring pages, KiB of the drawing's scale."""
+"""Space between neighbouring pages, in KiB of the drawing's scale."""
 _BAR = 0.40
-"""Height of a page; a row of the drawing is 1."""
+"""Height of a page, as a fraction of a row."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Part of a page that one state, or nothing, fills."""
+    """Part of a page that one state fills, or that is unused."""
 
     kib: float
     color: str
@@ -44,7 +44,7 @@ class Page:
 
     pieces: tuple[Piece, ...]
     label: str = ""
-    """Below the page."""
+    """Text below the page."""
 
     @property
     def kib(self) -> float:
@@ -53,7 +53,7 @@ class Page:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """One row of the drawing."""
+    """One organization: a row of the drawing."""
 
     name: str
     kind: str
@@ -114,7 +114,7 @@ def draw(resolved: Resolved) -> Figure:
 
 
 def layouts(resolved: Resolved) -> list[Layout]:
-    """The organizations with the sizes of their own classes.
+    """The organizations with the sizes given by their classes.
 
     Raises:
         AnalysisError: the model has several recurrent layers for each attention layer.
@@ -147,7 +147,7 @@ def _layout(name: str, organization: Organization, tokens: int) -> Layout:
         case D0():
             return _d0(name, organization, tokens)
         case _:
-            raise AnalysisError(f"figure 1 does not know how organization {name} lays out states")
+            raise AnalysisError(f"figure 1 cannot draw the layout of organization {name}")
 
 
 def _s0(name: str, s0: S0, tokens: int) -> Layout:

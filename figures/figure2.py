@@ -34,10 +34,10 @@ _EXAMPLE = {THROUGHPUT: "mean_throughput", E2E: "mean_run_level_e2e_p99"}
 
 
 Bars = dict[str, Point]
-"""By organization; those without a run are not in it."""
+"""Bars by organization; organizations without a run are absent."""
 
 MainPanel = dict[str, Bars]
-"""By budget."""
+"""Bars by budget."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
     """Means over seeds of throughput and of run-level p99 latencies (Section 5.1).
 
     Raises:
-        AnalysisError: an arm lacks a seed or a metric of it; all such cells are named.
+        AnalysisError: an arm lacks a seed or a metric; all such cells are named.
     """
     main = ledgers.runs("q1", "main")
     low = [ledgers.runs("q1", block) for block in ("low_b63", "low_b108")]
@@ -85,7 +85,7 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
 
 
 def _main_panel(runs: Runs, metric: str) -> MainPanel:
-    """The budgets that have a run of some organization."""
+    """Bars of the budgets that have a run of at least one organization."""
     panel = {
         budget: {
             organization: of_seeds(
@@ -107,7 +107,7 @@ def _published_main(organization: str, budget: str, metric: str) -> float | None
 
 
 def _low_panel(runs: Runs) -> LowLoad | None:
-    """None without a run of any organization."""
+    """The low-load panel; None if no organization has a run."""
     budget, cap = runs.design.budget[0], runs.design.cap[0]
     letter = {"b63": "c", "b108": "d"}[budget]
     arms = {
@@ -192,7 +192,7 @@ def _draw(
 
 
 def _low_loads(axes: tuple[Axes, Axes], panels: Sequence[LowLoad | Runs]) -> list[Point]:
-    """Panels (c) and (d) with their scales at the outer sides. Returns what is drawn."""
+    """Draw panels (c) and (d) with their scales at the outer sides. Returns the drawn points."""
     drawn: list[tuple[Axes, Axes, LowLoad]] = []
     for axis, panel, letter in zip(axes, panels, "cd", strict=True):
         if isinstance(panel, Runs):
@@ -234,7 +234,7 @@ def _grouped(axis: Axes, panel: MainPanel) -> None:
 
 
 def _low_load(axis: Axes, panel: LowLoad) -> Axes:
-    """Bars on the left axis, latencies on the right one, the waiting gauge below."""
+    """Draw bars on the left axis, latencies on the right one, and the waiting gauge below."""
     positions = [float(index) for index in range(len(panel.throughput))]
     colors = [style.color(name) for name in panel.throughput]
     bars(axis, positions, list(panel.throughput.values()), colors=colors, width=0.74, alpha=0.35)
@@ -261,7 +261,7 @@ def _low_load(axis: Axes, panel: LowLoad) -> Axes:
 
 
 def _waiting_rows(axis: Axes, panel: LowLoad, *, labels: bool) -> None:
-    """The largest number of waiting requests that the poller saw, below the organizations."""
+    """Write the largest polled number of waiting requests below the organizations."""
     transform = axis.get_xaxis_transform()
     rows = (("most waiting", panel.waiting), ("paper", panel.waiting_published))
     for row, (label, texts) in enumerate(rows):

@@ -31,14 +31,14 @@ from figures.registry import derived, plot
 
 ORGANIZATIONS = ("s0", "s1", "s2")
 ANCHORS = {"anchor_b63": "b63", "anchor_b108": "b108"}
-"""Block of Q2: the paper's name of the operating point."""
+"""The paper's name of the operating point, by block of Q2."""
 INPUT = "c_once_tokens"
 
 _KILO = 1000.0
 
 
 Bars = dict[str, Point]
-"""By organization; those without a run are not in it."""
+"""Bars by organization; organizations without a run are absent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
     """Means over seeds; the index of (b) is a mean of within-seed ratios (Appendix G.1).
 
     Raises:
-        AnalysisError: an arm lacks a seed or a metric of it; all such cells are named.
+        AnalysisError: an arm lacks a seed or a metric; all such cells are named.
     """
     anchors = {name: ledgers.runs("q2", name) for name in ANCHORS}
     control = ledgers.runs("q2", "no_sharing")
@@ -90,7 +90,7 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
 
 @derived("3")
 def from_paper() -> Figure:
-    """The published values alone (Table E-1, Appendix G.1)."""
+    """The figure from published values alone (Table E-1, Appendix G.1)."""
     anchors = [
         Anchor(
             label=_anchor_label(budget, _printed(budget, "s0", "rate")),
@@ -147,7 +147,7 @@ def _anchor(runs: Runs, budget: str) -> Anchor:
 
 
 def _indices(runs: Runs) -> Indices | None:
-    """None without runs of S0, which the others are divided by."""
+    """The indices; None without runs of S0, which the others are divided by."""
     arms = _drawn(runs)
     if "s0" not in arms:
         return None
@@ -234,7 +234,7 @@ def _grouped(axis: Axes, labels: Sequence[str], groups: Sequence[Bars]) -> None:
 
 
 def _control(axis: Axes, indices: Indices) -> None:
-    """Both as ratios to S0, so that one axis carries them."""
+    """Draw both as ratios to S0, so they share one axis."""
     positions = [float(k) for k in range(len(indices.inputs))]
     throughput = list(indices.throughput.values())
     bars(

@@ -1,4 +1,4 @@
-"""Figure 4: what the shared-pool refinements gain without and with common contexts (Q3)."""
+"""Figure 4: the gain of the shared-pool refinements without and with common contexts (Q3)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from figures.points import Point, bars, lacks_cells, not_drawn, of_seeds, spread
 from figures.registry import derived, plot
 
 SHOWN = STEPS[:2]
-"""S1/S0 and S2/S1; D0/S2 stands in Table G-2."""
+"""S1/S0 and S2/S1; D0/S2 is only in Table G-2."""
 ENDPOINTS = (0.0, 1.0)
 
 
@@ -30,7 +30,7 @@ class StepEffects:
 
     step: Step
     points: dict[float, Point]
-    """By endpoint; one without its runs is not in it."""
+    """Points by endpoint; an endpoint without its runs is absent."""
     interaction_pp: float | None
     interaction_published_pp: float | None = None
 
@@ -75,7 +75,7 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
 
 @derived("4")
 def from_paper() -> Figure:
-    """The printed effects and interactions alone."""
+    """The figure from the printed effects and interactions alone."""
     effects = [
         StepEffects(
             step=step,

@@ -38,8 +38,8 @@ PRINTED: Mapping[tuple[str, str, float], tuple[str, str]] = {
     ("b108", "s2", 3.0): ("E-6", "M/S2"),
     ("b108", "d0", 4.5): ("E-6", "H/D0"),
 }
-"""Points of the curves that the paper prints as means of seeds 0 to 2: table and row, of column
-`throughput`. The curves themselves have no printed values."""
+"""Table and row of the points that the paper prints as means of seeds 0 to 2, in column
+`throughput`. The paper prints no other values of the curves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Curve:
     organization: str
     rates_per_s: tuple[float, ...]
     span_per_s: float
-    """Between the least and the greatest load of the panel."""
+    """Difference of the largest and the smallest load of the panel."""
     points: tuple[Point, ...]
 
 
@@ -125,7 +125,7 @@ def _published(budget: str, organization: str, rate: float) -> float | None:
 
 
 def _plot(axis: Axes, curve: Curve, index: int) -> None:
-    """The index is that of the organization, and says where its single runs stand."""
+    """Draw a curve; the index of its organization sets the side of its single runs."""
     color = style.color(curve.organization)
     axis.plot(
         curve.rates_per_s,
@@ -135,7 +135,7 @@ def _plot(axis: Axes, curve: Curve, index: int) -> None:
         markersize=3.8,
         zorder=3,
     )
-    # D0's runs stand to the left of its mean, S2's to the right; the published value beyond them.
+    # D0's runs are left of its mean, S2's to the right; the published value is beyond them.
     side = -1.0 if index % 2 == 0 else 1.0
     unit = side * (1.0 + index // 2) * curve.span_per_s / 100.0
     dots = style.seed_marker(markerfacecolor=color)

@@ -1,4 +1,4 @@
-"""Figure 7: which state limits reuse (Q7), what retention keeps (Q8), what that gains (Q9)."""
+"""Figure 7: the state that limits reuse (Q7), and depth (Q8) and throughput (Q9) with retention."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,18 +26,18 @@ from figures.registry import derived, plot
 from hsexp.plan.cells import format_seeds
 
 BASE, CHANGED = style.color("s2"), "#E69F00"
-"""S2 as it is, and with headroom or retention."""
+"""Colours of plain S2, and of S2 with headroom or retention."""
 
 SHORT = {"m1_a_max": "A", "m1_r_max": "R", "j_adopt": "J"}
-"""Depths in drawing order, by the paper's column."""
+"""Short names of the depths in drawing order, by the paper's column."""
 
 Pair = tuple[float | None, float | None]
-"""Before and after."""
+"""Values before and after."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One depth of one seed, before and after; published ones where the paper prints them."""
+    """One depth of one seed, before and after, with the values that the paper prints."""
 
     seed: int
     depth: str
@@ -56,15 +56,15 @@ class Retention:
     effects: Mapping[str, q9.Effect | None]
     timebase: str
     beside: Mapping[str, float]
-    """Published geometric means by arm; empty where they are what is drawn."""
+    """Published geometric means by arm; empty if the bars themselves are published values."""
 
 
 @plot("7")
 def from_ledgers(ledgers: Ledgers) -> Figure:
-    """Depths by seed, and geometric means of throughputs with all runs (Section 5.5).
+    """Depths by seed, and geometric means of throughputs beside single runs (Section 5.5).
 
     Raises:
-        AnalysisError: an arm lacks a seed or a metric of it; all such cells are named.
+        AnalysisError: an arm lacks a seed or a metric; all such cells are named.
     """
     q7, q8, p1 = (
         ledgers.runs(campaign, block)
@@ -105,7 +105,7 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
 
 @derived("7")
 def from_paper() -> Figure:
-    """The published values alone (Appendices G.2 to G.4)."""
+    """The figure from published values alone (Appendices G.2 to G.4)."""
     exact = q9.exact_throughputs()
     q7_seeds = printed_seeds()
     q8_seeds = list(dict.fromkeys(int(row["seed"]) for row in printed_rows("G-3")))
@@ -132,7 +132,7 @@ def from_paper() -> Figure:
 
 
 def _retention(runs: Runs) -> Retention | None:
-    """None without a run of any arm."""
+    """Panel (c); None if no arm has a run."""
     if not any(has(runs, arm, [q9.TIMEBASES["span"]]) for arm in q9.ARMS.values()):
         return None
     timebase = "ledger" if q9.has(q9.throughputs(runs, "ledger")) else "span"
@@ -145,7 +145,7 @@ def _retention(runs: Runs) -> Retention | None:
 def _changes(
     runs: Runs, arms: tuple[Arm, Arm], printed: Callable[[int, str], Pair]
 ) -> list[Change]:
-    """Empty without the runs of both arms."""
+    """Changes of all depths and seeds; empty unless both arms have runs."""
     before, after = arms
     if not all(has(runs, arm, METRICS) for arm in arms):
         return []
@@ -169,7 +169,7 @@ def _changes(
 
 
 def _printed_q7(seed: int, depth: str) -> Pair:
-    """Jadopt and Rmax coincide in the paper; it prints no Amax."""
+    """Published depths of Q7: Jadopt and Rmax coincide, and no Amax is printed."""
     printed = printed_depths(seed) if depth != "A" else {}
     return printed.get("j_adopt_at_0_tokens"), printed.get("j_adopt_at_19_tokens")
 
@@ -257,7 +257,7 @@ def _both_depths(
 
 
 def _depths(axis: Axes, changes: Sequence[Change]) -> None:
-    """Dumbbells: one a seed and depth, runs filled, published ones hollow beside them."""
+    """Draw one dumbbell per seed and depth; runs are filled, published ones hollow beside them."""
     seeds = list(dict.fromkeys(change.seed for change in changes))
     letters = list(SHORT.values())
     ticks = []

@@ -1,4 +1,4 @@
-"""The organizations as configured, for drawings of their sizes: those of one model."""
+"""The configured organizations, sized for one model, for drawings of their sizes."""
 
 from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option

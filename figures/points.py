@@ -1,7 +1,7 @@
-"""The marks of a figure: the mean over seeds, what is known of its spread, and the published value.
+"""The marks of a figure: the mean over seeds, its spread, and the published value.
 
-Twelve seeds carry an interval; three only their dots, since a t interval of three says little more
-than that they are three.
+Twelve seeds get an interval; three get only dots, since a t interval of three values is too wide
+to be informative.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from analysis.runs import Runs
 from figures import style
 
 FEWEST_FOR_INTERVAL = 6
-"""Seeds below which dots are shown in place of an interval."""
+"""With fewer seeds, dots are shown instead of an interval."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +27,12 @@ class Point:
     """One mark."""
 
     value: float
-    """Mean over seeds, or the published value where nothing else is drawn."""
+    """Mean over seeds, or the published value if nothing else is drawn."""
     seeds: tuple[float, ...] = ()
-    """Runs behind the mean."""
+    """Values of the single runs."""
     interval: Interval | None = None
     published: float | None = None
-    """Beside a mean of runs."""
+    """Published value drawn beside a mean of runs."""
 
     @property
     def error(self) -> tuple[float, float]:
@@ -54,7 +54,7 @@ def of_seeds(values: pd.Series, published: float | None = None) -> Point:
 
 
 def spread_sentence(points: Iterable[Point]) -> str:
-    """What shows the spread of these points, in words."""
+    """Sentence on how the spread of these points is shown."""
     parts = []
     every = list(points)
     if any(point.interval is not None for point in every):
@@ -65,13 +65,13 @@ def spread_sentence(points: Iterable[Point]) -> str:
 
 
 def not_drawn(figure: str, needs: Iterable[Need]) -> tuple[str, ...]:
-    """What a figure leaves out, in words: the arms without any run, or without a metric.
+    """Describe the arms that a figure leaves out because they have no run or lack a metric.
 
-    Blocks without any run are no part of it: their panels say so themselves.
+    Blocks without any run are not included: their panels are labelled.
 
     Raises:
-        AnalysisError: an arm has only some of its seeds, whose mean would be a partial one, or no
-            arm has any; all such cells are named.
+        AnalysisError: an arm has only some of its seeds, so its mean would be partial, or no arm
+            has any; all such cells are named.
     """
     drawn = False
     absent: list[Gap] = []
@@ -91,17 +91,17 @@ def not_drawn(figure: str, needs: Iterable[Need]) -> tuple[str, ...]:
 
 
 def lacks_cells(figure: str, lines: Iterable[str]) -> AnalysisError:
-    """The refusal of a figure without what it needs."""
+    """The error of a figure that lacks cells."""
     return AnalysisError(f"figure {figure} lacks cells: {'; '.join(lines)}")
 
 
 def has(runs: Runs, arm: Arm, metrics: Iterable[str]) -> bool:
-    """Whether an arm has every seed, and with it every metric."""
+    """Whether an arm has every seed with every metric."""
     return is_there(runs) and not runs.gaps([arm], metrics)
 
 
 def _has_some(runs: Runs, arm: Arm, metrics: Sequence[str]) -> bool:
-    """Whether an arm has a seed with every metric, though not all of its seeds."""
+    """Whether at least one seed of an arm has every metric."""
     values = pd.DataFrame({metric: runs.values(arm, metric) for metric in metrics})
     return bool(values.notna().all(axis="columns").any())
 
@@ -112,7 +112,7 @@ def is_there(runs: Runs) -> bool:
 
 
 def leave_empty(axis: Axes, title: str, runs: Runs, *, x: float = 0.5) -> None:
-    """A panel that no run fills says so, at a place between its left and right edge."""
+    """Label a panel that has no run; `x` is the position between its left and right edge."""
     axis.set_title(title)
     axis.axis("off")
     seeds = runs.seeds_text
@@ -136,7 +136,7 @@ def bars(
     width: float,
     alpha: float = 1.0,
 ) -> None:
-    """Bars of means with their spread and published values."""
+    """Draw bars of means with their spread and published values."""
     axis.bar(
         positions,
         [point.value for point in points],
@@ -151,9 +151,9 @@ def bars(
 def marks(
     axis: Axes, positions: Sequence[float], points: Sequence[Point], *, spread: float
 ) -> None:
-    """Spread and published values of points drawn elsewhere.
+    """Draw the spread and published values of points drawn elsewhere.
 
-    A published value stands a little to the right, the dots of seeds then a little to the left.
+    A published value is shifted to the right; the dots of seeds are then shifted to the left.
 
     Args:
         spread: how far marks may move to either side.

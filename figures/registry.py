@@ -1,4 +1,4 @@
-"""How a figure registers itself, by decorators of the functions that draw it.
+"""Decorators that register the functions that draw a figure.
 
 @plot("3")                # takes `Ledgers`
 def from_ledgers(ledgers: Ledgers) -> Figure: ...
@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Figure])
 
 
 def plot(name: str, *, analysis: str | None = None) -> Callable[[F], F]:
-    """Decorate the function that draws a figure of runs. It takes `Ledgers`, unless told below.
+    """Decorate the function that draws a figure of runs. By default it takes `Ledgers`.
 
     Args:
         name: its number in the paper, or a name.
@@ -48,8 +48,7 @@ def drawing(name: str, *, campaign: str | None = None) -> Callable[[F], F]:
     """Decorate a function whose figure needs no run.
 
     Args:
-        campaign: the counted campaign that the function takes resolved, so that it can be derived
-            too; None where it takes nothing.
+        campaign: the counted campaign that the function takes, resolved; None if it takes nothing.
     """
 
     def decorate(function: F) -> F:

@@ -1,6 +1,6 @@
-"""State ownership: who holds a shared tail and a shared state before, during and after a copy.
+"""State ownership: holders of a shared tail and a shared state before, during and after a copy.
 
-References and tables are those of a memory in which the copy was begun and completed.
+References and tables come from a memory in which the copy was begun and completed.
 """
 
 from dataclasses import dataclass
@@ -30,15 +30,15 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """Who refers to what."""
+    """The holders of each place at one time."""
 
     title: str
     note: str
     places: tuple[Place, ...]
     holds: tuple[tuple[str, int], ...]
-    """Holder, and the index of a place."""
+    """Pairs of a holder and the index of a place."""
     copies: tuple[tuple[int, int], ...] = ()
-    """Source and target places of copies in flight."""
+    """Source and target indices of copies in flight."""
 
 
 @drawing("state-ownership")
@@ -59,7 +59,7 @@ def draw() -> Figure:
 
 
 def moments() -> list[Moment]:
-    """Before, during and after the child's copies, and where the parent may write."""
+    """The moments before, during and after the child's copies."""
     lab = small_lab()
     parent = lab.start(range(1, 11))
     lab.compute(parent)

@@ -24,7 +24,7 @@ PAGE_CHARACTERS = 140
 """Characters of a 7 pt note that fit on the page's width."""
 
 COLORS = {"s0": "#009E73", "s1": "#CC79A7", "s2": "#0072B2", "d0": "#D55E00"}
-"""Okabe-Ito, by kind of organization; a new kind takes a colour of `_MORE_COLORS` until it has one
+"""Okabe-Ito, by kind of organization; a new kind uses a colour of `_MORE_COLORS` until it has one
 here. Organizations also differ in their markers."""
 MARKERS = {"s0": "^", "s1": "v", "s2": "o", "d0": "s"}
 """The paper's organizations. A variant has its kind's colour and a marker of `_MORE_MARKERS`."""
@@ -33,9 +33,9 @@ _MORE_COLORS = ("#E69F00", "#56B4E9", "#000000", "#F0E442")
 _MORE_MARKERS = ("P", "X", "<", ">", "p", "h", "*", "d")
 
 INK = "#222222"
-"""Text, edges, and what belongs to no organization."""
+"""Colour of text, edges, and marks that belong to no organization."""
 FAINT = "#888888"
-"""What stays behind the data."""
+"""Colour of marks behind the data."""
 
 _NOTE_PT = 7.0
 _LINE_IN = 1.3 * _NOTE_PT / 72.0
@@ -71,7 +71,7 @@ def marker(organization: str) -> str:
 
 
 def _rank(kind: str, known: set[str]) -> int:
-    """Place of a kind among those without a colour of their own."""
+    """Index of a kind among those without a colour of their own."""
     return sorted({*_kinds().values(), kind} - known).index(kind)
 
 
@@ -82,7 +82,7 @@ def _kinds() -> dict[str, str]:
 
 
 def published_marker(**changes: Any) -> dict[str, Any]:
-    """A published value: a hollow diamond, the same in every figure, in front of the runs."""
+    """Style of a published value: a hollow diamond in front of the runs, in every figure."""
     return {
         "linestyle": "none",
         "marker": "D",
@@ -96,7 +96,7 @@ def published_marker(**changes: Any) -> dict[str, Any]:
 
 
 def seed_marker(**changes: Any) -> dict[str, Any]:
-    """One run: a small dot with a light edge, so that it shows on a bar of its own colour."""
+    """Style of one run: a small dot with a light edge, visible on a bar of the same colour."""
     return {
         "linestyle": "none",
         "marker": "o",
@@ -123,7 +123,7 @@ def interval_bar(**changes: Any) -> dict[str, Any]:
 
 
 def origin_sentence(origin: Origin) -> str:
-    """What the data are, in every figure."""
+    """The sentence of every figure on the origin of its data."""
     if origin.engine is None:
         return f"Data: {origin.data_kind}."
     return (
@@ -133,7 +133,7 @@ def origin_sentence(origin: Origin) -> str:
 
 
 def footer(figure: Figure, *sentences: str) -> float:
-    """Write sentences below everything, each on lines of its own. Returns their height, inches."""
+    """Write sentences below everything, each on its own lines. Returns their height in inches."""
     characters = int(PAGE_CHARACTERS * figure.get_figwidth() / PAGE_IN)
     lines = [line for sentence in sentences for line in textwrap.wrap(sentence, characters)]
     height = figure.get_figheight()
@@ -150,7 +150,7 @@ def footer(figure: Figure, *sentences: str) -> float:
 
 
 def leave_out(figure: Figure, lines: Sequence[str]) -> None:
-    """Say below everything else what is not drawn; the figure grows by the height of the text."""
+    """List the undrawn arms below everything else; the figure grows by the height of the text."""
     if not lines:
         return
     characters = int(PAGE_CHARACTERS * figure.get_figwidth() / PAGE_IN)
@@ -168,7 +168,7 @@ def leave_out(figure: Figure, lines: Sequence[str]) -> None:
 
 
 def _grow(figure: Figure, inches: float) -> None:
-    """Add room at the bottom. What is drawn keeps its size and its distance from the top."""
+    """Add room at the bottom; drawn content keeps its size and its distance from the top."""
     old = figure.get_figheight()
     new = old + inches
 

@@ -1,4 +1,4 @@
-"""The command `python -m hsexp`: Hydra composes, `runners.launch` carries out, errors are told."""
+"""The command `python -m hsexp`: Hydra composes, `runners.launch` runs, errors are printed."""
 
 import sys
 
@@ -21,17 +21,17 @@ from runners.launch import (
     EXIT_INTERRUPTED,
     EXIT_REFUSED,
     Result,
-    complain,
+    print_error,
     run_launch,
 )
 from runners.pool import WorkerStartError
 from runners.sweep import JobFailed, SweepFolder
 
 _REFUSALS = (ConfigError, TraceError, LedgerError, AnalysisError, WorkerStartError)
-"""What a user can set right; told without a traceback."""
+"""Errors that a user can correct; printed without a traceback."""
 
 _exit_code = 0
-"""Of a launch that is no sweep: Hydra keeps what a task returns."""
+"""Exit code of a launch that is not a sweep; Hydra discards the return value of a task."""
 
 
 def main() -> int:
@@ -47,7 +47,7 @@ def main() -> int:
     except JobFailed:  # Hydra lets it through under HYDRA_FULL_ERROR=1
         _exit_code = EXIT_FAILED_CELLS
     except KeyboardInterrupt:  # while a launcher waits for jobs in other processes
-        complain("stopped; the same command goes on from there")
+        print_error("stopped; rerun the same command to continue")
         _exit_code = EXIT_INTERRUPTED
     if SweepFolder.path is not None:
         _exit_code = max(_exit_code, _end_sweep())
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def run_task(composed: DictConfig) -> None:
-    """What Hydra calls: once, or once a job, then also in the processes of its launchers."""
+    """The task that Hydra calls: once, or once a job, also in the processes of its launchers."""
     global _exit_code
     if not sweep.is_job():
         result, _ = _carry_out(composed)
@@ -64,7 +64,7 @@ def run_task(composed: DictConfig) -> None:
     sweep.configure_job()
     try:
         result, error = _carry_out(composed)
-    except Exception as fault:  # a job's report must not go missing, whatever ended it
+    except Exception as fault:  # every job must leave a report
         sweep.write_job_report(
             exit_code=EXIT_REFUSED, error=f"{type(fault).__name__}: {fault}", analyses=()
         )
@@ -77,7 +77,7 @@ def run_task(composed: DictConfig) -> None:
 
 
 def _carry_out(composed: DictConfig) -> tuple[Result, str | None]:
-    """The result, and why the launch was refused."""
+    """The result, and the reason if the launch was refused."""
     try:
         follow_hydra(HydraConfig.get().runtime)
         overrides = list(HydraConfig.get().overrides.task)
@@ -87,7 +87,7 @@ def _carry_out(composed: DictConfig) -> tuple[Result, str | None]:
             launch = launch.model_copy(update={"workers": 1})
         return run_launch(launch, overrides, make_console(), analyse=not sweep.is_job()), None
     except _REFUSALS as error:
-        complain(f"error: {error}")
+        print_error(f"error: {error}")
         return Result(exit_code=EXIT_REFUSED), str(error)
     except KeyboardInterrupt:
         return Result(exit_code=EXIT_INTERRUPTED), "stopped"
@@ -100,5 +100,5 @@ def _end_sweep() -> int:
             SweepFolder.path, make_console(), analyse=_exit_code != EXIT_INTERRUPTED
         )
     except AnalysisError as error:
-        complain(f"error: {error}")
+        print_error(f"error: {error}")
         return EXIT_REFUSED

@@ -1,4 +1,4 @@
-"""Campaigns that only a real engine can answer: what they would run, and why they do not here."""
+"""Campaigns that only a real engine can answer: their design, and why they do not run."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ from runners.engines import choose_engine
 
 
 def print_design(campaign: AboutTheEngine, console: Console) -> None:
-    """One line for the campaign, one for its factors as published."""
+    """Print one line for the campaign and one for its published factors."""
     console.print(f"{campaign.name}: {campaign.title} (Section {campaign.section})")
     console.print(f"{campaign.name}: {_design(campaign)}", markup=False)
 
@@ -19,7 +19,7 @@ def print_design(campaign: AboutTheEngine, console: Console) -> None:
 def refusal(
     campaign: AboutTheEngine, asked: Literal["sim", "vllm", "auto"], device: DeviceConfig
 ) -> ConfigError:
-    """Why the launch is refused, whatever its stage: the engine that is needed, and what for.
+    """Why the launch is refused at any stage: names the engine that it needs, and the reason.
 
     Raises:
         ConfigError: the engine was asked for by name and cannot run.

@@ -55,7 +55,7 @@ from runners.trial import Outcome
 EXIT_FAILED_CELLS, EXIT_REFUSED, EXIT_INTERRUPTED = 1, 2, 130
 
 LEDGERS = Path("ledgers")
-"""Where campaigns keep their runs, below the working directory: <campaign>/<engine>."""
+"""Folder of all ledgers, below the working directory; each is <campaign>/<engine>."""
 
 
 class Analysis(Config):
@@ -64,13 +64,13 @@ class Analysis(Config):
     campaign: str
     ledger: Path
     seeds: tuple[int, ...] | None
-    """Those that the launch narrowed the campaign to."""
+    """Seeds that the launch narrowed the campaign to; None uses the campaign's."""
 
     def make(self, console: Console) -> bool:
         """Make them as `python -m analysis` and `python -m figures` do.
 
-        Tables and figures name the cells they lack. That no table covers the runs, or that a figure
-        lacks seeds, is told and is not an error.
+        Tables and figures name their missing cells. It is printed, and is not an error, that no
+        table covers the runs or that a figure cannot be drawn.
 
         Returns:
             Whether any table covers the runs of the ledger.
@@ -91,13 +91,13 @@ class Analysis(Config):
             return False
         with _figures_may_lack(self.campaign, console):
             draw(arguments)
-        _tell_registration(Ledger.read(self.ledger), self.campaign, console)
+        _print_registration(Ledger.read(self.ledger), self.campaign, console)
         return True
 
 
 @contextmanager
 def _figures_may_lack(campaign: str, console: Console) -> Iterator[None]:
-    """Tell why there is no figure instead of ending with an error."""
+    """Print why there is no figure instead of ending with an error."""
     try:
         yield
     except AnalysisError as error:
@@ -108,16 +108,16 @@ def _figures_may_lack(campaign: str, console: Console) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a launch came to."""
+    """Result of a launch."""
 
     exit_code: int
     analyses: tuple[Analysis, ...] = ()
-    """What it leaves to be made."""
+    """Tables and figures that are still to be made."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Command:
-    """How a launch is carried out, whatever its kind."""
+    """Parts of a command that launches of every kind use."""
 
     overrides: list[str]
     """The command line as Hydra read it."""
@@ -125,7 +125,7 @@ class _Command:
     analyse: bool
     """Make tables and figures of a ledger at once; a sweep makes them when all jobs have ended."""
     root: Path = LEDGERS
-    """Folder of ledgers, and of what is counted without one."""
+    """Folder of ledgers, and of tables that are counted without one."""
 
 
 def run_launch(launch: Launch, overrides: list[str], console: Console, *, analyse: bool) -> Result:
@@ -136,12 +136,12 @@ def run_launch(launch: Launch, overrides: list[str], console: Console, *, analys
         analyse: make tables and figures at once; a sweep makes them when all jobs have ended.
 
     Raises:
-        ConfigError, TraceError: something is refused; nothing has run.
+        ConfigError, TraceError: a setting is refused; nothing has run.
         LedgerError: the ledger cannot take these runs.
         AnalysisError: the tables cannot be made.
     """
     if launch.campaign is None:
-        complain(
+        print_error(
             "Which campaign? Type one of\n"
             + "\n".join(f"  python -m hsexp campaign={name}" for name in options("campaign"))
             + "\nMore: python -m hsexp --help"
@@ -187,7 +187,7 @@ def _run_collection(collection: CollectionCampaign, launch: Launch, command: _Co
             require_settings(member.launch, member.overrides)
             results.append(_run(member.launch, command))
         except (ConfigError, TraceError, LedgerError, AnalysisError) as error:
-            complain(f"error: {name}: {error}")
+            print_error(f"error: {name}: {error}")
             results.append(Result(exit_code=EXIT_REFUSED))
     incomplete = sum(result.exit_code != 0 for result in results)
     command.console.print(
@@ -204,7 +204,7 @@ def _run_collection(collection: CollectionCampaign, launch: Launch, command: _Co
 
 @dataclass(frozen=True, kw_only=True)
 class _Member:
-    """A campaign of a collection, and what of the command line it uses."""
+    """A campaign of a collection, with the part of the command line that it uses."""
 
     launch: Launch
     overrides: list[str]
@@ -213,12 +213,12 @@ class _Member:
 
 
 def _member(name: str, collection: CollectionCampaign, passed_on: list[str]) -> _Member:
-    """The launch of one member, of what it uses.
+    """The launch of one member, from the settings that it uses.
 
     Raises:
         ConfigError: there is no such campaign, it is a collection, or its settings are refused.
     """
-    read_option("campaign", name)  # refuses with the campaigns there are
+    read_option("campaign", name)  # refuses an unknown name and lists the campaigns
 
     def launched(overrides: list[str]) -> Launch:
         path = as_override()
@@ -230,15 +230,15 @@ def _member(name: str, collection: CollectionCampaign, passed_on: list[str]) -> 
     if isinstance(member.campaign, CollectionCampaign):
         raise ConfigError(f"campaign.campaigns must not name a collection, got {name}")
     if member.stage == "all" and collection.compare is not None:
-        member = member.model_copy(update={"stage": "run"})  # one page stands for their tables
+        member = member.model_copy(update={"stage": "run"})  # one page replaces their tables
     return _Member(launch=member, overrides=own, foreign=foreign)
 
 
 def _require_a_use(collection: CollectionCampaign, members: Collection[_Member]) -> None:
-    """Whatever the command line gives, one of the members uses.
+    """Refuse settings of the command line that no member uses.
 
     Raises:
-        ConfigError: none does; names each such setting with its value.
+        ConfigError: names each such setting with its value.
     """
     refusals = [
         means_nothing(f"any member of campaign {collection.name}", setting, value)
@@ -262,7 +262,7 @@ def _compare(name: str, launch: Launch, engine: Engine) -> None:
 
 
 def _run_counted(launch: Launch, campaign: CountedCampaign, command: _Command) -> Result:
-    """Count, print, and with stage=all write and draw, as `python -m analysis` does.
+    """Count and print; with stage=all also write and draw, as `python -m analysis` does.
 
     The jobs of a sweep write nothing: their files would have the same names.
     """
@@ -283,7 +283,7 @@ def _run_counted(launch: Launch, campaign: CountedCampaign, command: _Command) -
         ledgers=Ledgers(command.root, launch=resolved),
         out=command.root / "analysis",
     )
-    tables = list(made(request))  # whatever is refused is refused before anything is printed
+    tables = list(made(request))  # any refusal comes before the first line is printed
     _print_head(launch, campaign, resolved.notes, console)
     writes = launch.stage == "all" and command.analyse
     print_made(tables, request.out if writes else None, console)
@@ -327,10 +327,10 @@ def _run_checks(launch: Launch, campaign: AboutTheEngine, command: _Command) -> 
 
 
 def _print_head(launch: Launch, campaign: Campaign, notes: Iterable[str], console: Console) -> None:
-    """What is carried out, and what is to be known of how the command line was read."""
+    """Print the campaign, and notes on how the command line was read."""
     console.print(f"{campaign.name}: {campaign.title} (Section {campaign.section})")
     for note in (*notes, *changed_pins(launch)):
-        console.print(f"{campaign.name}: {note}")
+        console.print(f"{campaign.name}: {note}", markup=False)
 
 
 def _engine_note(engine: Engine, why: str, launch: Launch) -> str:
@@ -344,10 +344,10 @@ def _carry_out(
     execute: Callable[..., Outcome],
     command: _Command,
 ) -> Result:
-    """Run what the ledger lacks, then tables and figures.
+    """Run the cells that the ledger lacks, then make tables and figures.
 
     Args:
-        execute: takes a cell, and `logs`, where real runs keep those of their attempts.
+        execute: runs a cell; real runs also get `logs`, the folder for logs of their attempts.
     """
     console = command.console
     path = launch.ledger or command.root / plan.campaign / engine
@@ -374,10 +374,10 @@ def _carry_out(
         if not any(covered):
             if is_serving and not is_printed:
                 print_runs(plan, ledger.frame(), console)
-            _tell_registration(ledger, plan.campaign, console)
+            _print_registration(ledger, plan.campaign, console)
         analyses = ()
     else:
-        _tell_registration(ledger, plan.campaign, console)
+        _print_registration(ledger, plan.campaign, console)
     return Result(
         exit_code=0 if summary.is_complete else EXIT_FAILED_CELLS,
         analyses=analyses,
@@ -385,7 +385,7 @@ def _carry_out(
 
 
 def _own_seeds(launch: Launch, plan: Plan) -> tuple[int, ...] | None:
-    """Seeds that stand for the campaign's: those of the command line, or of its scale."""
+    """Seeds that replace the campaign's: those of the command line, or of its scale."""
     if launch.seeds is None and launch.scale is not None:
         return tuple(sorted({cell.axes["seed"] for cell in plan.cells}))
     return launch.seeds
@@ -411,10 +411,10 @@ def _run_cells(
 
 
 def _reuse(launch: Launch, plan: Plan, ledger: Ledger, engine: Engine) -> list[str]:
-    """Take over accepted runs of equal cells from the ledgers of other campaigns, and say so.
+    """Reuse accepted runs of equal cells from the ledgers of other campaigns.
 
-    They are looked for beside this ledger, as <campaign>/<engine>. A cell of which a run was
-    excluded here is run anew instead.
+    These ledgers are `<campaign>/<engine>` beside this one. A cell with an excluded run in this
+    ledger is run again instead. Returns one note for each campaign whose runs are reused.
     """
     notes = []
     attempts = ledger.attempts()
@@ -425,12 +425,12 @@ def _reuse(launch: Launch, plan: Plan, ledger: Ledger, engine: Engine) -> list[s
         try:
             source = Ledger.read(root / name / engine)
         except LedgerError:
-            continue  # that campaign has not run here
-        there, here = source.accepted(), ledger.accepted()
+            continue  # that campaign has no ledger
+        other, own = source.accepted(), ledger.accepted()
         cells = [
             cell
             for cell in plan.cells
-            if cell.cell_id in there and cell.cell_id not in here and cell.cell_id not in excluded
+            if cell.cell_id in other and cell.cell_id not in own and cell.cell_id not in excluded
         ]
         for cell in cells:
             ledger.refer(cell, source)
@@ -439,13 +439,13 @@ def _reuse(launch: Launch, plan: Plan, ledger: Ledger, engine: Engine) -> list[s
     return notes
 
 
-def _tell_registration(ledger: Ledger, campaign: str, console: Console) -> None:
+def _print_registration(ledger: Ledger, campaign: str, console: Console) -> None:
     for line in ledger.registration_notes:
         console.print(f"{campaign}: {line}", markup=False)
 
 
 def _check_runs(plan: Plan) -> None:
-    """What only shows when a run is set up is refused here, before any work starts."""
+    """Set up one run of each shape, so that misfits are refused before any work starts."""
     seen: set[tuple[str, str]] = set()
     for cell in plan.cells:
         shape = (cell.axes["organization"], cell.axes["budget"])
@@ -461,6 +461,6 @@ def _check_runs(plan: Plan) -> None:
         build(config.workload, config.arrivals, config.seed)
 
 
-def complain(text: str) -> None:
-    """Tell the user on standard error."""
+def print_error(text: str) -> None:
+    """Print a line on standard error."""
     make_console(stderr=True).print(text, markup=False)

@@ -1,4 +1,4 @@
-"""Prints what a launch would do: one line for all seeds of a setting, or what would be counted."""
+"""Prints a launch's plan: one line for all seeds of a setting, or a counted campaign's settings."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from hsexp.plan.resolve import Resolved
 
 
 def print_plan(plan: Plan, console: Console) -> None:
-    """Cells in the order of their first run, the seeds of a setting gathered in one line."""
+    """Print the cells in the order of their first run, one line for all seeds of a setting."""
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in plan.cells:
         setting = tuple(value for axis, value in cell.axes.items() if axis != "seed")
@@ -43,7 +43,7 @@ def print_counted(
     figures: Iterable[str],
     console: Console,
 ) -> None:
-    """The settings that a counted campaign would use, and what it would make of them."""
+    """Print the settings that a counted campaign would use, and its tables and figures."""
     chosen: dict[str, Config] = {}
     if campaign.uses("model"):
         chosen[f"model {resolved.launch.model.name}"] = resolved.launch.model
@@ -55,7 +55,7 @@ def print_counted(
     console.print(f"{campaign.name}: {campaign.method}")
     for what, config in chosen.items():
         settings = _settings(config.model_dump(mode="json"))
-        for group in campaign.options:  # told by themselves
+        for group in campaign.options:  # printed by themselves
             settings.pop(group, None)
             settings.pop(f"{group}s", None)
         values = ", ".join(f"{name} {value}" for name, value in settings.items())
@@ -65,7 +65,7 @@ def print_counted(
 
 
 def _settings(data: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Every setting that decides something, by its dotted name."""
+    """Every setting that affects a number, by its dotted name."""
     settings: dict[str, Any] = {}
     for name, value in data.items():
         if isinstance(value, Mapping):

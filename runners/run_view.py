@@ -1,4 +1,4 @@
-"""Prints what a launch's cells have accepted: one line a setting, means over its seeds."""
+"""Prints the accepted runs of a launch's cells: one line a setting, means over its seeds."""
 
 from collections.abc import Sequence
 
@@ -20,11 +20,11 @@ _COLUMNS = {
     "TTFT p99 s": ("ttft_p99_s", 1, ",.2f"),
     "E2E p99 s": ("e2e_p99_s", 1, ",.2f"),
 }
-"""Heading -> metric of the ledger row, its divisor and its form."""
+"""Heading -> metric of the ledger row, its divisor and its format."""
 
 
 def print_runs(plan: Plan, frame: pd.DataFrame, console: Console) -> None:
-    """Means over the adopted runs of the plan's cells; a setting that lacks runs says how many.
+    """Print means over the adopted runs of the plan's cells, and counts where runs are missing.
 
     Args:
         frame: adopted rows of the ledger, one a cell.
@@ -65,7 +65,7 @@ def print_runs(plan: Plan, frame: pd.DataFrame, console: Console) -> None:
 
 
 def _settings(plan: Plan, axes: Sequence[str]) -> dict[tuple[str, ...], set[str]]:
-    """The cells of each setting, whatever became of them, in the order of the plan."""
+    """The cells of each setting, with or without a run, in the order of the plan."""
     settings: dict[tuple[str, ...], set[str]] = {}
     for cell in plan.cells:
         setting = tuple(str(cell.axes[axis]) for axis in axes)
@@ -74,5 +74,5 @@ def _settings(plan: Plan, axes: Sequence[str]) -> dict[tuple[str, ...], set[str]
 
 
 def _mean(values: "pd.Series[float]", form: str) -> str:
-    """The mean, or a dash where there is no run, or a run has nothing to average."""
+    """The mean, or a dash where there is no run or a run lacks the metric."""
     return "-" if values.isna().any() or values.empty else format(values.mean(), form)

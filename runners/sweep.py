@@ -27,7 +27,7 @@ from rich.text import Text
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.overrides import refuse_empty_sweeps
 from hsexp.config.searchpath import follow_hydra
-from runners.launch import EXIT_REFUSED, Analysis, complain
+from runners.launch import EXIT_REFUSED, Analysis, print_error
 
 _SIDE_BY_SIDE = ("joblib", "ray", "submitit_local")
 """Launchers that fill the cores of one machine with jobs."""
@@ -52,7 +52,7 @@ class SweepFolder(Callback):
                 [*given, *config.hydra.overrides.task], GlobalHydra.instance().config_loader()
             )
         except ConfigError as error:
-            complain(f"error: {error}")
+            print_error(f"error: {error}")
             sys.exit(EXIT_REFUSED)  # Hydra turns any other error in a callback into a warning
         follow_hydra(config.hydra.runtime)
         SweepFolder.path = Path(config.hydra.sweep.dir)

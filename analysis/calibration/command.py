@@ -1,4 +1,4 @@
-"""What `python -m analysis calibrate` does: fits, reports, and writes a device file."""
+"""`python -m analysis calibrate`: fits the step-time model, reports it, writes a device file."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,7 +28,7 @@ KEYS = ("source", "device", "out", "overwrite")
 
 
 def calibrate(arguments: Sequence[str]) -> tuple[list[Table], Path, Path | None]:
-    """The report, the folder that it is written to, and the device file, if one was asked for.
+    """The report, its output folder, and the device file if one was requested.
 
     Raises:
         AnalysisError: an argument is refused, the steps do not identify the model, or the device
@@ -101,7 +101,7 @@ def _from_paper(given: Mapping[str, str]) -> tuple[list[Table], Path, Path | Non
 
 
 def _in_use(fitted: Fit) -> str:
-    """How far the device that the paper's campaigns run on is from the fit."""
+    """Note on how far the device of the paper's campaigns is from the fit."""
     model = DeviceConfig.parse(read_option("device", PAPER_DEVICE)).known_step_time
     far = [
         f"{term} {1e3 * value:g} ms ({100.0 * (value / fitted.coefficients[term] - 1.0):+.2f} %)"

@@ -1,4 +1,4 @@
-"""Writes a fitted step-time model as a device of the user's: DIR/device/NAME.yaml."""
+"""Writes a fitted step-time model as a device option of the user: DIR/device/NAME.yaml."""
 
 import json
 import shlex
@@ -14,14 +14,14 @@ OWN = Path("conf-local")
 """Folder of the user's own options, below the working directory."""
 
 DIGITS = 9
-"""Whole nanoseconds: the resolution of the simulator's clock."""
+"""Decimals of a second: nanoseconds, the resolution of the simulator's clock."""
 
 
 def to_device(name: str, fit: Fit, *, description: str, source: str) -> DeviceConfig:
     """The device that a fit describes.
 
     Raises:
-        AnalysisError: the name or a coefficient is refused.
+        AnalysisError: the name or a coefficient is invalid.
     """
     terms = {term: round(float(fit.coefficients[term]), DIGITS) for term in TERMS}
     try:
@@ -39,15 +39,14 @@ def to_device(name: str, fit: Fit, *, description: str, source: str) -> DeviceCo
 
 
 def default_path(name: str) -> Path:
-    """Where a device is written unless the user names a file: in the folder of the user's own
-    options, never beside ours.
+    """Default path of a device file: in the folder of the user's own options, never in `conf`.
 
     Raises:
-        AnalysisError: `conf` has a device of that name, which Hydra would take instead.
+        AnalysisError: `conf` has a device of that name, which Hydra would use instead.
     """
     if name in standing_options("device"):
         raise AnalysisError(
-            f"device {name} exists in {CONF / 'device'}, and Hydra would take that one; "
+            f"device {name} exists in {CONF / 'device'}, and Hydra would use that one; "
             "choose another name"
         )
     own = [folder for folder in folders() if folder != CONF]
@@ -55,7 +54,7 @@ def default_path(name: str) -> Path:
 
 
 def how_to_use(path: Path) -> str:
-    """What to type to simulate on the device of a file."""
+    """The command that simulates on the device of a file."""
     if path.parent.name != "device":
         return f"move it to DIR/device/{path.name}, then --config-dir DIR device={path.stem}"
     folder = path.parent.parent

@@ -1,7 +1,7 @@
 """Weighted non-negative least squares of times on work, and whether the terms can be told apart.
 
-A term that the data does not identify is refused by name: a coefficient that anything could stand
-for is worse than none.
+A term that the data does not identify is refused by name: an arbitrary coefficient is worse than
+none.
 """
 
 from dataclasses import dataclass
@@ -22,18 +22,18 @@ HIGH_CONDITION = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """Coefficients with what is known of their precision."""
+    """Coefficients and their precision."""
 
     coefficients: pd.Series
-    """By term; seconds for each unit of work."""
+    """Seconds per unit of work, by term."""
     standard_errors: pd.Series
-    """NaN for a coefficient that the sign constraint holds at 0. Rows count as independent."""
+    """By term; NaN if the sign constraint holds the coefficient at 0. Rows count as independent."""
     fitted: pd.Series
     r_squared: float
     condition_number: float
-    """Of the weighted design, its columns scaled to unit length."""
+    """Condition number of the weighted design with columns scaled to unit length."""
     correlation: pd.DataFrame
-    """Of the estimates of the coefficients that are not held at 0."""
+    """Correlation of the estimated coefficients that are not held at 0."""
     warnings: tuple[str, ...]
 
 
@@ -41,7 +41,7 @@ def fit(times: pd.Series, work: pd.DataFrame, weights: pd.Series) -> Fit:
     """Times as a non-negative combination of the columns of `work`: TERMS, and perhaps others.
 
     Raises:
-        AnalysisError: there are fewer rows than terms, or a term is not identified; it is named.
+        AnalysisError: there are fewer rows than terms, or a term (named) is not identified.
     """
     root = np.sqrt(weights.to_numpy(dtype=np.float64))
     design = work.to_numpy(dtype=np.float64) * root[:, None]
@@ -73,8 +73,8 @@ def _require_identified(work: pd.DataFrame, design: np.ndarray, scale: np.ndarra
         per_step = work[term] / work[TERMS[0]]
         if (per_step == per_step.iloc[0]).all():
             raise AnalysisError(
-                f"{term} is not identified: each step has the same work of it, as if it were part "
-                "of base_s"
+                f"{term} is not identified: each step has the same amount of it, so it cannot be "
+                "told from base_s"
             )
     _, singular, rows = np.linalg.svd(design / scale, full_matrices=False)
     if singular[-1] < singular[0] * 1e-9:

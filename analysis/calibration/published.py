@@ -1,7 +1,7 @@
-"""The rows of Tables E-1, E-3, E-4 and E-6 as work and time: what the paper lets one fit.
+"""The rows of Tables E-1, E-3, E-4 and E-6 as work and time, for a fit of published values.
 
-A row is a mean run: K steps, its decode tokens and its prefill tokens, and its event time (E-6) or
-else its request span, output tokens over throughput. Host overhead counts as none. At 0.8 requests
+A row is a mean run: K steps, decode tokens, prefill tokens, and a time: the event time (E-6) or
+else the request span, output tokens over throughput. Host overhead counts as 0. At 0.8 requests
 a second (E-3) the engine also waits for arrivals; that is a term of its own, the same for six rows.
 """
 
@@ -16,7 +16,7 @@ BASE, DECODE, PREFILL = TERMS
 
 
 def published_work() -> tuple[pd.Series, pd.DataFrame]:
-    """Seconds of each row, and its work: a column a term."""
+    """Seconds of each row, and its work with one column per term."""
     tables = {"E-1": _recorded("E-1"), "E-3": _recorded("E-3")}
     tables |= {"E-4": _running_example(), "E-6": _submitted()}
     rows = pd.concat([table.set_axis(name + " " + table.index) for name, table in tables.items()])
@@ -25,7 +25,7 @@ def published_work() -> tuple[pd.Series, pd.DataFrame]:
 
 
 def _recorded(name: str) -> pd.DataFrame:
-    """E-1 and E-3: outputs are what H holds beyond C_once."""
+    """Rows of E-1 and E-3; outputs are H - C_once."""
     table = published_table(name)
     outputs = table["h"] - table["c_once"]
     return pd.DataFrame(
@@ -39,7 +39,7 @@ def _recorded(name: str) -> pd.DataFrame:
 
 
 def _running_example() -> pd.DataFrame:
-    """E-4 prints no H; its twelve seeds, and so their outputs, are those of G-1."""
+    """Rows of E-4, which prints no H; its seeds, and so their outputs, are those of G-1."""
     table, same_seeds = published_table("E-4").T, published_table("G-1").iloc[0]
     outputs = float(same_seeds["recorded_total"] - same_seeds["initial_input"])
     return pd.DataFrame(
@@ -53,7 +53,7 @@ def _running_example() -> pd.DataFrame:
 
 
 def _submitted() -> pd.DataFrame:
-    """E-6 prints event times; E-9 divides its tokens."""
+    """Rows of E-6, which prints event times; E-9 splits its tokens into decode and prefill."""
     table, phases = published_table("E-6"), published_table("E-9")
     return pd.DataFrame(
         {

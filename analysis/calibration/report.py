@@ -1,4 +1,4 @@
-"""What a calibration tells: coefficients, residuals, and how well the terms are told apart."""
+"""Report of a calibration: coefficients, residuals, and how well the terms are identified."""
 
 from collections.abc import Mapping
 
@@ -55,7 +55,7 @@ def coefficients_table(fit: Fit, *, title: str, origin: Origin, notes: tuple[str
 
 
 def residuals_table(fit: Fit, steps: Steps) -> Table:
-    """Fitted less recorded: quantiles over steps, and over runs of their total event time."""
+    """Fitted minus recorded time: quantiles over steps, and over the event times of runs."""
     table = steps.table
     residual_s = fit.fitted - table["step_s"]
     runs = run_errors(fit, steps)["error_pct"]
@@ -89,7 +89,7 @@ def residuals_table(fit: Fit, steps: Steps) -> Table:
 
 
 def run_errors(fit: Fit, steps: Steps) -> pd.DataFrame:
-    """Event time of each run, recorded and fitted, the largest error first."""
+    """Event time of each run, recorded and fitted, largest error first."""
     counts = steps.table["num_steps"]
     totals = pd.DataFrame(
         {
@@ -145,7 +145,8 @@ def rows_table(fit: Fit, time_s: pd.Series, origin: Origin) -> Table:
 
 
 def _quantiles(values: pd.Series, counts: pd.Series) -> list[float]:
-    """Of values that occur `counts` times each: the smallest value with a share q at or below."""
+    """Quantiles of values that occur `counts` times each: the smallest value with at least a share
+    q at or below it."""
     order = values.sort_values().index
     share = counts[order].cumsum() / counts.sum()
     places = np.minimum(np.searchsorted(share, QUANTILES), len(order) - 1)

@@ -1,4 +1,4 @@
-"""The steps of recorded runs: what a calibration on ledgers is fitted to."""
+"""The steps of recorded runs, which a calibration on ledgers is fitted to."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ class Steps:
     """Steps of one engine and device, as work and times."""
 
     table: pd.DataFrame
-    """Step tables below each other; `run` is the cell, with its ledger where there are several."""
+    """All step tables in one; `run` is the cell, prefixed by its ledger if there are several."""
     origin: Origin
     sources: tuple[str, ...]
-    """Each ledger with the digest of its journal, which joining its tables leaves as it is."""
+    """Each ledger with the digest of its journal, which does not change when tables are joined."""
 
     @property
     def work(self) -> pd.DataFrame:
-        """A column a term: 1, decode tokens and prefill tokens of each step."""
+        """One column per term: 1, decode tokens and prefill tokens of each step."""
         columns = (1.0, self.table["decode_tokens"], self.table["prefill_tokens"])
         return pd.DataFrame(
             dict(zip(TERMS, columns, strict=True)), index=self.table.index, dtype="float64"
@@ -67,7 +67,7 @@ def read_steps(paths: Sequence[Path]) -> Steps:
     if len(origins) > 1:
         several = [name for name in ORIGIN if len(origins[name].unique()) > 1]
         raise AnalysisError(
-            f"a calibration is of one device; the ledgers differ in {', '.join(several)}"
+            f"a calibration covers one device; the ledgers differ in {', '.join(several)}"
         )
     return Steps(
         table=pd.concat(tables, ignore_index=True),

@@ -1,1 +1,1 @@
-"""The page that a run of the whole paper ends with: each published number beside ours."""
+"""The page at the end of a run of the whole paper: each published number beside ours."""

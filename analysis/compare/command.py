@@ -1,4 +1,4 @@
-"""What `python -m analysis compare=paper` does: reads the ledgers of all campaigns, compares."""
+"""`python -m analysis compare=paper`: reads the ledgers of all campaigns and compares them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from hsexp.config.catalog import options
 
 
 def compare(arguments: Sequence[str]) -> tuple[list[Table], Path]:
-    """The tables of the page, and the folder that they are written to.
+    """The tables of the page, and their output folder.
 
     Raises:
         AnalysisError: an argument is refused, or the ledgers do not allow the comparison.

@@ -74,7 +74,7 @@ def _family_rows(name: str, sources: Sources) -> list[dict[str, object]]:
 
 
 def _confirmation_rows(campaign: str, runs: Runs) -> list[dict[str, object]]:
-    """Q6's tests as Table B-7 shows them; none without a run."""
+    """Q6's tests as Table B-7 shows them; empty if there is no run."""
     config = configs.load(campaign)
     if runs.known_origin is None:
         return []
@@ -101,7 +101,7 @@ def _signs(values: pd.Series) -> pd.Series:
 
 
 def _agree(here: pd.Series, paper: pd.Series) -> pd.Series:
-    """Whether both are alike; unknown where one is."""
+    """Whether both are equal; unknown if either is."""
     return (here == paper).astype("boolean").mask(here.isna() | paper.isna())
 
 

@@ -12,11 +12,11 @@ from analysis.runs import Runs
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A number over seeds; None where a seed lacks a run or its metric."""
+    """A number over seeds; None if a seed lacks a run or its metric."""
 
     value: float | None
     deviation: float | None
-    """Standard deviation of one seed; None for fewer than two."""
+    """Standard deviation over seeds; None for fewer than two seeds."""
     n: int
 
     @property
@@ -26,7 +26,7 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One target, measured."""
+    """One target with its published and its measured value."""
 
     targets: TargetSet
     line: Line
@@ -37,15 +37,15 @@ class Comparison:
 
     @property
     def error(self) -> float | None:
-        """Ours less the paper's, in percent of the paper's or in the group's unit."""
+        """Ours minus the paper's, in percent of the paper's or in the group's unit."""
         value = self.estimate.value
         return None if value is None else (value - self.published) * self._per_unit
 
     @property
     def noise(self) -> float | None:
-        """Standard error of `error` if both sides had the same mean and our scatter over seeds.
+        """Standard error of `error` if both sides had the same mean and our spread over seeds.
 
-        The paper's requests are others than ours, so that this part of the error is chance.
+        The paper's requests differ from ours, so this part of the error is chance.
         """
         deviation = self.estimate.deviation
         if deviation is None:
@@ -79,7 +79,7 @@ def measure(targets: TargetSet, line: Line, runs: Runs) -> Estimate:
             return _mean(relative_changes(pairs), targets.factor)
         case "log change":
             logs = log_ratios(pairs)
-            slope = 100.0 * math.exp(float(logs.mean()))  # of exp at the mean: the delta method
+            slope = 100.0 * math.exp(float(logs.mean()))  # slope of exp at the mean (delta method)
             return Estimate(
                 value=log_effect_percent(logs),
                 deviation=_deviation(logs, slope),
@@ -88,7 +88,7 @@ def measure(targets: TargetSet, line: Line, runs: Runs) -> Estimate:
         case _:
             base = float(pairs.denominator.mean())
             ratio = float(pairs.numerator.mean()) / base
-            residuals = pairs.numerator - ratio * pairs.denominator  # the ratio estimator's
+            residuals = pairs.numerator - ratio * pairs.denominator  # of the ratio estimator
             return Estimate(
                 value=100.0 * (ratio - 1.0),
                 deviation=_deviation(residuals, 100.0 / base),
@@ -103,7 +103,7 @@ def _values(targets: TargetSet, line: Line, runs: Runs, index: int) -> pd.Series
 
 
 def _mean(seeds: pd.Series, factor: float) -> Estimate:
-    """None as soon as a seed is missing, for a partial mean is none."""
+    """Mean over seeds; None if any seed is missing, since a partial mean would mislead."""
     if seeds.empty or seeds.isna().any():
         return Estimate(value=None, deviation=None, n=0)
     return Estimate(

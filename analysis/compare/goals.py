@@ -1,4 +1,4 @@
-"""How far a comparison is from the paper: errors by group, and the goals they are held to."""
+"""How far a comparison is from the paper: errors by group, and the goals for them."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ class Errors:
 
     @property
     def expected(self) -> float | None:
-        """The mean absolute error that seeds alone would give: that of a normal error."""
+        """The mean absolute error that seed noise alone would give, if errors are normal."""
         noises = [each.noise for each in self.known if each.noise is not None]
         mean = _mean(noises)
         return None if mean is None else math.sqrt(2.0 / math.pi) * mean
@@ -156,7 +156,7 @@ def _errors_row(what: str, tag: str, unit: str, errors: Errors) -> dict[str, obj
 
 
 def _goal_rows(goal: Goal, of_goal: list[Comparison]) -> list[dict[str, object]]:
-    """The goal over all its targets, and its value over tuned and held-out ones apart."""
+    """The goal over all its targets, then its value over tuned and over held-out targets."""
     rows = []
     for tag in ("all", *TAGS):
         errors = Errors.of(each for each in of_goal if tag in ("all", each.targets.tag))

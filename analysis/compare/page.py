@@ -75,7 +75,7 @@ def _numbers(targets: Targets, comparisons: Sequence[Comparison], origin: Origin
         origin=origin,
         notes=(
             "ours: over n seeds, se its standard error. noise: standard error of the error if the "
-            "paper's runs scattered over seeds as ours do; its requests are others than ours.",
+            "paper's runs scattered over seeds as ours do; its requests differ from ours.",
             "rules: tuned where rules that the paper does not document were chosen with the number "
             "in sight, else held-out.",
             *notes,
@@ -108,7 +108,7 @@ def _row(each: Comparison) -> dict[str, object]:
 
 
 def _missing(targets: Targets, sources: Sources) -> Iterable[str]:
-    """Every campaign, cell and metric that a target lacks; cells of one reason in one line."""
+    """Campaigns, cells and metrics that targets lack; cells with the same reason share a line."""
     cells: dict[str, dict[str, None]] = {}
     unrun: list[Gap] = []
     for each, line in targets.lines:

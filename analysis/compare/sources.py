@@ -12,12 +12,12 @@ from analysis.runs import Runs
 from hsexp.plan.cells import format_seeds
 
 Seeds = tuple[int, ...] | Literal["published", "all"]
-"""Seeds of every cell; or the published ones of its block, as far as the ledger has any; or all
-that the ledger has. A ledger without a single published seed gives all that it has."""
+"""Given seeds for every cell; or the published seeds of its block that the ledger has; or all seeds
+of the ledger. A ledger without any published seed uses all that it has."""
 
 
 class Sources:
-    """Runs by campaign and block; what is absent is named."""
+    """Runs by campaign and block; absent runs have a reason."""
 
     def __init__(self, root: Path, *, engine: str, seeds: Seeds = "published") -> None:
         """
@@ -30,7 +30,7 @@ class Sources:
         self._ledgers: dict[str, Ledgers] = {}
         self._runs: dict[tuple[str, str], Runs] = {}
         self.narrowed: list[str] = []
-        """Blocks that have only some of their published seeds, in words."""
+        """Descriptions of blocks that have only some of their published seeds."""
 
     def runs(self, campaign: str, block: str) -> Runs:
         """The runs of a block.
@@ -50,7 +50,7 @@ class Sources:
 
     @property
     def every(self) -> Sequence[Runs]:
-        """All runs asked for so far."""
+        """All runs requested so far."""
         return tuple(self._runs.values())
 
     def _find(self, campaign: str, block: str) -> Runs:

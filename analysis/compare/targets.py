@@ -1,7 +1,7 @@
 """Which published number is compared with which runs, declared in conf/analysis/compare.
 
-No published number stands there: a target names where the paper prints it (a cell of
-analysis/paper) and which cell of a campaign answers it.
+The file contains no published number: a target names where the paper prints it (a cell of
+analysis/paper) and which cell of a campaign gives ours.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from hsexp.config.fields import Name
 GROUP = "analysis/compare"
 
 Tag = Literal["tuned", "held-out"]
-"""Whether inferred rules of the simulator were chosen with the number in sight."""
+"""Whether rules that were inferred for the simulator were chosen with this number in sight."""
 
 Measure = Literal["mean", "difference", "ratio", "change", "change of means", "log change"]
 """How seeds become one number: their mean; or the mean of seedwise differences, ratios, relative
@@ -29,7 +29,7 @@ Rows = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 class Group(Config):
-    """Targets that are summed up together."""
+    """Targets that are summarized together."""
 
     title: str
     unit: str
@@ -40,31 +40,31 @@ class Group(Config):
 
     @property
     def error_unit(self) -> str:
-        """What errors are printed in."""
+        """Unit in which errors are printed."""
         return self.unit if self.error == "unit" else self.error
 
 
 class Goal(Config):
-    """What the simulation is meant to reach."""
+    """A bound that the simulation should reach."""
 
     title: str
     groups: tuple[Name, ...]
     measure: Literal["mean", "largest"]
-    """Of the absolute errors."""
+    """Statistic of the absolute errors."""
     at_most: NonNegativeFloat
 
 
 class Line(Config):
-    """One target. Several rows are printed numbers whose mean it is (one a seed)."""
+    """One target. Of several rows (one per seed), the mean of the printed numbers is used."""
 
     rows: Rows
     columns: Rows = ("",)
-    """One a row, or one for all; empty is the set's column."""
+    """One per row, or one for all; empty uses the set's column."""
     over_row: str | None = None
     """The published number is this row's relative change, in percent, over that one."""
     campaign: Name | None = None
     block: Name | None = None
-    """Null takes those of the set."""
+    """Campaign and block of the runs; null uses those of the set."""
     arm: Arm
     over: Arm | None = None
     """Denominator or subtrahend."""
@@ -72,31 +72,31 @@ class Line(Config):
 
     @property
     def name(self) -> str:
-        """Printed name; the rows unless said otherwise."""
+        """Printed name; defaults to the rows."""
         return self.label or ", ".join(self.rows)
 
 
 class TargetSet(Config):
-    """Targets of one published table that are measured alike."""
+    """Targets of one published table that are measured the same way."""
 
     group: Name
     tag: Tag
     table: Name
     column: str = ""
     quantity: str
-    """What is compared, in a few words."""
+    """Short name of the compared quantity."""
     campaign: Name
     block: Name
     measure: Measure = "mean"
     metric: Name
     per: Name | None = None
-    """Another metric that it is divided by, run by run."""
+    """Metric that divides `metric`, run by run."""
     factor: float = 1.0
-    """Of the measured number, to the group's unit."""
+    """Converts the measured number to the group's unit."""
     published_factor: float = 1.0
-    """Of the printed number, to the group's unit."""
+    """Converts the printed number to the group's unit."""
     at: Arm = Arm()
-    """What all arms share, of the axes that the block varies."""
+    """Values that all arms share, on axes that the block varies."""
     note: str = ""
     lines: Annotated[tuple[Line, ...], Field(min_length=1)]
 
@@ -117,7 +117,7 @@ class TargetSet(Config):
         return line.campaign or self.campaign, line.block or self.block
 
     def arms(self, line: Line) -> list[Arm]:
-        """The arm, and what it is compared with."""
+        """The arm, and the arm it is compared with, if any."""
         return [arm.at(self.at) for arm in (line.arm, line.over) if arm is not None]
 
     @property
@@ -143,7 +143,7 @@ class TargetSet(Config):
 
 
 class Omission(Config):
-    """Published numbers that no line answers."""
+    """Published numbers that no line covers."""
 
     what: str
     why: str
@@ -156,9 +156,9 @@ class Targets(Config):
     groups: dict[Name, Group]
     goals: tuple[Goal, ...]
     families: tuple[Name, ...]
-    """Of conf/analysis/families, compared test by test."""
+    """Families of conf/analysis/families, compared test by test."""
     confirmations: dict[Name, Name]
-    """Campaigns with a family of their own, and the block that it draws on."""
+    """Campaigns with a family of their own: block that the family draws on."""
     omitted: tuple[Omission, ...]
     sets: tuple[TargetSet, ...]
 

@@ -1,4 +1,4 @@
-"""The tables, each by one function, named as in the paper.
+"""The tables, one function each, named as in the paper.
 
 A module of this package registers its tables (`registry.py`); nothing else lists them.
 """
@@ -17,7 +17,7 @@ def make(name: str, ledgers: Ledgers) -> Table:
 
     Raises:
         NoInputsError: no campaign of the table has a run.
-        AnalysisError: a ledger is damaged, or the adoption asked for does not concern the table.
+        AnalysisError: a ledger is damaged, or the adoption does not concern the table.
     """
     _require_adoption(name, ledgers.adoption)
     return TABLES[name].from_ledgers(ledgers)

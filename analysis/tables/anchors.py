@@ -1,7 +1,7 @@
 """Tables E-1 to E-4: recorded work beside throughput, S0 to S2 (Appendix E.1).
 
 H, C_once, O_ctr and K are the counters of Appendix B.4; H/K is the mean of run ratios. Here they
-cover the whole run, in the paper a common poller window.
+cover the whole run; in the paper they cover a common poller window.
 """
 
 from itertools import pairwise
@@ -129,7 +129,7 @@ _E4 = {
     "mean_run_level_e2e_p99": ("e2e_p99_s", "mean run-level E2E p99, s"),
     "mean_throughput": ("throughput_tok_per_s", "mean throughput, tokens/s"),
 }
-"""Row of the published table: metric, heading."""
+"""Metric and heading, by row of the published table."""
 
 
 @table("E-4", lacks="run-level counters of its twenty-four runs")
@@ -149,7 +149,7 @@ def e4(ledgers: Ledgers) -> Table:
 
 @derived("E-1")
 def e1_from_paper() -> Table:
-    """C_once = H - O_ctr."""
+    """Check C_once = H - O_ctr."""
     return relations_table(
         "E-1",
         "High-load anchors: C_once from H and the mean O_ctr",
@@ -160,13 +160,13 @@ def e1_from_paper() -> Table:
 
 @derived("E-3")
 def e3_from_paper() -> Table:
-    """C_once = H - O_ctr, with the O_ctr of the high-load anchors."""
+    """Check C_once = H - O_ctr, with the O_ctr of the high-load anchors."""
     return relations_table(
         "E-3",
         "Low load: C_once from H and the O_ctr of the high-load anchors",
         _c_once_relations("E-3"),
         notes=(
-            "O_ctr is printed for the high-load anchors only; the low-load rows obey the same.",
+            "O_ctr is printed for the high-load anchors only; it also fits the low-load rows.",
             "Throughput and K are means of run-level values, which are not printed.",
         ),
     )
@@ -174,7 +174,7 @@ def e3_from_paper() -> Table:
 
 @derived("E-2")
 def e2_from_paper() -> Table:
-    """Changes of the printed means: near, because the paper averages seedwise changes."""
+    """Changes of the printed means: only close, because the paper averages seedwise changes."""
     columns = {
         "throughput_change": "throughput",
         "c_once_change": "c_once",

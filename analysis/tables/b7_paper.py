@@ -1,7 +1,7 @@
 """Table B-7 from its printed adjusted p alone: raw p on the 1/4096 grid, adjusted again.
 
 Thirteen rows, two self-comparisons with p = 1 and two cross-budget contrasts make up the family;
-one of the latter is printed nowhere and taken with the smallest adjusted p (analysis/paper/README).
+one of the latter is not printed and is given the smallest adjusted p (analysis/paper/README).
 """
 
 from fractions import Fraction
@@ -51,7 +51,7 @@ def from_paper() -> Table:
             row=places[name][1],
             column=places[name][2],
             computed=float(adjusted[name]),
-            formula=f"Holm over {config.family.size} of {_spell(*counts[name])}/{assignments}",
+            formula=f"Holm over {config.family.size} of {_range(*counts[name])}/{assignments}",
         )
         for name in printed
     ]
@@ -72,5 +72,5 @@ def from_paper() -> Table:
     )
 
 
-def _spell(low: int, high: int) -> str:
+def _range(low: int, high: int) -> str:
     return str(low) if low == high else f"{low} to {high}"

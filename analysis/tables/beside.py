@@ -11,17 +11,17 @@ from analysis.runs import Origin
 from analysis.tables.table import Column
 
 PAPER = Origin(data_kind="recomputed from the published values")
-"""Of tables that need no run."""
+"""Origin of tables that need no run."""
 
 Number = float | int | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """A number that both sides give, and how it is printed."""
+    """A number that runs and paper both have, and how it is printed."""
 
     name: str
-    """Column of the rows; its unit ends it."""
+    """Column of the rows; it ends with the unit."""
     heading: str
     spec: str
     """Format of both sides, as the paper prints it."""
@@ -55,7 +55,7 @@ class Quantity:
 def beside(
     quantities: Sequence[Quantity], here: Mapping[str, Number], paper: Mapping[str, Number]
 ) -> dict[str, Number]:
-    """The entries of all quantities, by name on either side."""
+    """Row entries of all quantities; both sides are given by quantity name."""
     entries: dict[str, Number] = {}
     for quantity in quantities:
         entries |= quantity.beside(here.get(quantity.name), paper.get(quantity.name))
@@ -68,17 +68,17 @@ def columns(quantities: Sequence[Quantity], here: str = "here") -> tuple[Column,
 
 
 def complete_mean(values: pd.Series) -> float | None:
-    """The mean over all seeds; None as soon as one is missing, for a partial mean is none."""
+    """The mean over all seeds; None if any is missing, since a partial mean would mislead."""
     return None if values.empty or values.isna().any() else float(values.mean())
 
 
 def less(minuend: Number, subtrahend: Number) -> Number:
-    """A difference of what is known."""
+    """The difference; None if either number is unknown."""
     return None if minuend is None or subtrahend is None else minuend - subtrahend
 
 
 def printed_row(table: str, **key: object) -> dict[str, Any]:
-    """The row of a published table with these keys; empty where it has none."""
+    """The row of a published table with these keys; empty if there is none."""
     for row in printed_rows(table):
         if all(row[name] == value for name, value in key.items()):
             return row

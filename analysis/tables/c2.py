@@ -27,7 +27,7 @@ CLASSES = {
     "deeper": ("depth_deeper_fraction", "deeper"),
     "shallower": ("depth_shallower_fraction", "shallower"),
 }
-"""The paper's column: ledger metric, heading."""
+"""Ledger metric and heading, by the paper's column."""
 
 _QUANTITIES = tuple(
     Quantity(name=f"{name}_fraction", heading=heading, spec=".3f")
@@ -84,7 +84,7 @@ def from_runs(runs: Runs) -> Table:
 
 @derived("C-2")
 def from_paper() -> Table:
-    """The request counts that the printed fractions stand for."""
+    """The request counts behind the printed fractions."""
     per_row = _SEEDS * int(published_value("text", "G.2", "INITIAL requests per arm"))
     rows = []
     for printed in printed_rows("C-2"):

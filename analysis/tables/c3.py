@@ -22,7 +22,7 @@ from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
 LEVEL = 0.90
-"""Of the two-sided paired t interval (Section 4.5)."""
+"""Level of the two-sided paired t interval (Section 4.5)."""
 
 _QUANTITIES = (
     Quantity(name="mean_100_ln", heading="mean 100 ln(ON/OFF)", spec="+.3f"),
@@ -73,7 +73,7 @@ def from_runs(runs: Runs) -> Table:
 
 @derived("C-3")
 def from_paper() -> Table:
-    """The decision that the printed interval makes, and the mean in its middle."""
+    """The decision that follows from the printed interval, and the mean at its middle."""
     rows = []
     for printed in printed_rows("C-3"):
         low, high = printed["ci90_low"], printed["ci90_high"]

@@ -66,10 +66,10 @@ def from_runs(runs: Runs) -> Table:
         views=((*keys, *columns((_ADOPTED, _TOKENS[0]))), (*keys, *columns(_TOKENS[1:]))),
         origin=runs.origin,
         notes=(
-            "Resume is everything prefilled after a request's first preemption, also prompt that "
-            "was never computed before.",
-            "The paper gives the low and the high budget no bytes: which budget stands for which "
-            "is assumed (conf/campaign/matched_boundary.yaml).",
+            "Resume is everything prefilled after a request's first preemption, including prompt "
+            "that was never computed before.",
+            "The paper gives no bytes for the low and the high budget: which budget stands for "
+            "which is assumed (conf/campaign/matched_boundary.yaml).",
             *runs.notes,
         ),
         missing=missing_cells([(runs, arms, _NEEDED)]),
@@ -108,7 +108,7 @@ def from_paper() -> Table:
         origin=PAPER,
         notes=(
             "Input: initial / (1 − adopted share). Only where nothing was resumed, since adoption "
-            "on resume is not told apart.",
+            "on resume is not printed separately.",
         ),
     )
 
@@ -149,4 +149,4 @@ _PRINTED = (
     ("resume", "resume_tokens_per_request"),
     ("total", "total_tokens_per_request"),
 )
-"""The paper's column: ours."""
+"""Our quantity, by the paper's column."""

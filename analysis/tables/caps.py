@@ -23,7 +23,7 @@ _EVENTS = {
         "num_preemptions",
     ),
 }
-"""Column of the published table: quantity, counter of the ledger."""
+"""Quantity and ledger counter, by column of the published table."""
 
 
 @table("E-11", lacks="throughput and events of each run")

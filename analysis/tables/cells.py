@@ -1,4 +1,4 @@
-"""Tables of cell means and of paired changes, each beside the published value."""
+"""Tables of cell means or paired changes, each beside the published value."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ from analysis.tables.table import Column, Table
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """A quantity of a table, from one metric of the ledger."""
+    """A quantity of a table, computed from one metric of the ledger."""
 
     quantity: Quantity
     metric: str
     """Column of the ledger."""
     printed: tuple[str, ...]
-    """Columns of the published table that make it up: their sum."""
+    """Columns of the published table whose sum is the published value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +34,13 @@ class Place:
     runs: Runs
     arm: Arm
     base: Arm | None = None
-    """The arm that a change is relative to; None shows means."""
+    """Arm that changes are relative to; None shows means."""
     row: str
     """Row of the published table."""
 
 
 def measure(name: str, heading: str, spec: str, metric: str, *printed: str) -> Measure:
-    """A quantity with its two sources."""
+    """A quantity with its ledger metric and published columns."""
     return Measure(
         quantity=Quantity(name=name, heading=heading, spec=spec), metric=metric, printed=printed
     )
@@ -56,7 +56,7 @@ def mean_change(runs: Runs, arm: Arm, base: Arm, metric: str) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What a table of places looks like."""
+    """Texts, keys and measures of a table of places."""
 
     name: str
     title: str
@@ -64,7 +64,7 @@ class Layout:
     measures: tuple[Measure, ...]
     notes: tuple[str, ...] = ()
     parts: tuple[int, ...] = field(default=())
-    """Measures in each view; empty puts all in one."""
+    """Number of measures in each view; empty puts all in one."""
 
 
 def cell_table(layout: Layout, places: Sequence[Place]) -> Table:
@@ -123,7 +123,7 @@ def _views(layout: Layout) -> tuple[tuple[Column, ...], ...]:
 
 
 def text_column(heading: str, name: str, group: str = "") -> Column:
-    """A key of the rows as it stands."""
+    """A column that prints a key of the rows unchanged."""
     return Column(heading=heading, templates=(f"{{{name}}}",), group=group)
 
 
@@ -139,7 +139,7 @@ def quantity_table(
     """A table whose rows are quantities and whose columns are arms, as means over seeds.
 
     Args:
-        arms: by column of the published table.
+        arms: arms, by column of the published table.
         quantities: ledger metric and heading, by row of the published table.
     """
     shown = [Quantity(name=arm.lower(), heading=arm, spec=",.3f") for arm in arms]

@@ -1,7 +1,7 @@
 """Continuation checks: treated requests against their isolated recomputations (Appendix D.5).
 
-A check counts if its fidelity conditions hold: what was wanted really happened, and every reference
-was repeatable. The verdict of a setting speaks of the checks that count and of nothing else.
+A check counts if its fidelity conditions hold: the treatment really happened, and every reference
+was repeatable. The verdict of a setting covers only the checks that count.
 """
 
 from collections.abc import Mapping
@@ -43,12 +43,12 @@ EXACT, TOKENS, DIFFERENT, NOT_EVALUATED = (
     "tokens differ",
     "not evaluated",
 )
-"""Verdicts: on logprobs and state bytes, on tokens alone, neither, and no check that counts."""
+"""Verdicts: equal logprobs and state bytes; only equal tokens; neither; no check that counts."""
 
 
 @table("continuation", lacks="continuation outputs")
 def verdicts(ledgers: Ledgers) -> Table:
-    """One row a mode, organization, dtype and treatment, over depths and seeds."""
+    """One row per mode, organization, dtype and treatment, over depths and seeds."""
     frame, origin = _read(ledgers)
     rows = pd.DataFrame(
         [
@@ -68,14 +68,14 @@ def verdicts(ledgers: Ledgers) -> Table:
         origin=origin,
         notes=(
             "A check counts if its treatment happened and its references were stable; requests, "
-            "states and the largest difference are of the checks that count.",
+            "states and the largest difference cover the checks that count.",
         ),
         missing=_failed(ledgers),
     )
 
 
 def _as_planned(rows: pd.DataFrame) -> pd.DataFrame:
-    """In the order in which the campaign names its settings."""
+    """Rows in the order in which the campaign lists its settings."""
     campaign = read_option("campaign", CAMPAIGN)["campaign"]
     ranks = {
         name: {value: rank for rank, value in enumerate(campaign[values])}
@@ -101,7 +101,7 @@ def _sums(group: pd.DataFrame) -> dict[str, Any]:
 
 
 def verdict(sums: dict[str, Any]) -> str:
-    """What the checks that count say."""
+    """Verdict of the checks that count."""
     if not sums["num_counted"]:
         return NOT_EVALUATED
     if sums["num_equal_tokens"] < sums["num_requests"]:
@@ -116,12 +116,12 @@ def verdict(sums: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Invariant:
-    """One of the paper's four, and the treatments that would break if it did not hold."""
+    """One of the paper's four invariants, and the treatments that would fail if it were broken."""
 
     name: str
     treatments: tuple[str, ...]
     happened: str
-    """What has to be seen, as a template over the sums."""
+    """Required evidence, as a template over the sums."""
 
 
 _INVARIANTS = (
@@ -151,7 +151,7 @@ _INVARIANTS = (
 
 @table("D-1", lacks="evidence of its invariants")
 def d1(ledgers: Ledgers) -> Table:
-    """The four invariants with the evidence of exact runs, where a difference means a fault."""
+    """The four invariants with evidence from exact runs, where any difference is a fault."""
     frame, origin = _read(ledgers)
     exact = frame[frame["exact"]]
     if exact.empty:
@@ -188,18 +188,18 @@ def d1(ledgers: Ledgers) -> Table:
 
 @dataclass(frozen=True, kw_only=True)
 class _Check:
-    """A published check, and the one of ours that is nearest to it."""
+    """A published check, and our closest one."""
 
     name: str
     row: str = ""
-    """Row of the published table; empty where it bears the name."""
+    """Row of the published table; empty if it equals the name."""
     published: str
-    """What the paper says, as a template over that row."""
+    """The paper's result, as a template over that row."""
     ours: str
     """Our check, as a template over its depth."""
     treatments: tuple[str, ...]
     depth: Literal["least", "deepest"] | None = None
-    """Which of our depths; None for all."""
+    """Which of our depths is used; None uses all."""
     counted: Literal["states", "logprobs", "tokens"]
 
     def published_text(self) -> str:
@@ -285,8 +285,8 @@ def d3(ledgers: Ledgers) -> Table:
         views=(_D3_COLUMNS,),
         origin=origin,
         notes=(
-            "The paper's rows are of other models, kernels and devices; ours are the nearest "
-            "question asked of real vLLM on CPU cores. Printed checks without one are left out.",
+            "The paper's rows are of other models, kernels and devices; ours ask the nearest "
+            "question of real vLLM on CPU cores. Printed checks without one are left out.",
         ),
         missing=_failed(ledgers),
     )
@@ -313,11 +313,11 @@ def _d3_row(check: _Check, frame: pd.DataFrame, depths: Mapping[str, int]) -> di
     return row | {"counted": check.counted}
 
 
-# -- what they share -------------------------------------------------------------------------------
+# -- shared by the tables --------------------------------------------------------------------------
 
 
 def _read(ledgers: Ledgers) -> tuple[pd.DataFrame, Origin]:
-    """Adopted checks, and what produced them.
+    """Adopted checks and their origin.
 
     Raises:
         NoRunsError: there is no check.
@@ -329,14 +329,14 @@ def _read(ledgers: Ledgers) -> tuple[pd.DataFrame, Origin]:
 
 
 def _of_seeds(rows: pd.DataFrame, ledgers: Ledgers) -> pd.DataFrame:
-    """The rows of the seeds asked for."""
+    """The rows of the requested seeds."""
     if ledgers.seeds is None or rows.empty:
         return rows
     return rows[rows["seed"].isin(ledgers.seeds)]
 
 
 def _failed(ledgers: Ledgers) -> tuple[str, ...]:
-    """Checks of which every attempt failed."""
+    """Checks that failed in every attempt."""
     attempts = _of_seeds(ledgers.attempts(CAMPAIGN), ledgers)
     failed = attempts[~attempts["cell_id"].isin(attempts["cell_id"][attempts["status"] == "ok"])]
     last = failed.drop_duplicates("cell_id", keep="last")

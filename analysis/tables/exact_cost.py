@@ -1,4 +1,4 @@
-"""What canonical chunks cost in the schedule: exact continuation against stock chunks."""
+"""The cost of canonical chunks in the schedule: exact continuation against stock chunks."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def from_ledgers(ledgers: Ledgers) -> Table:
 
 
 def from_runs(stock: Runs, exact: Runs) -> Table:
-    """Mean over seeds of the relative change from stock to exact, and of what explains it.
+    """Mean over seeds of the relative change from stock to exact, and of its causes.
 
     Raises:
         NoRunsError: neither block has a run.
@@ -40,7 +40,7 @@ def from_runs(stock: Runs, exact: Runs) -> Table:
         origin=common_origin((stock, exact)),
         notes=(
             "Only the schedule changes: chunks of one grid interval, history again token by token. "
-            "What one pass a request costs a device is no part of it (docs/continuation.md).",
+            "The device cost of one pass per request is not included (docs/continuation.md).",
         ),
         missing=missing_cells(((stock, arms, _METRICS), (exact, arms, _METRICS))),
     )

@@ -1,6 +1,6 @@
 """The extension's family of 22 tests: Tables B-5, B-6, E-12 and E-17, and the family as a whole.
 
-Appendices B.5, B.12, E.5 and E.14. `ledgers.adoption` says what becomes of the rerun of order139.
+Appendices B.5, B.12, E.5 and E.14. `ledgers.adoption` sets how the rerun of order139 is treated.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ from analysis.tables.table import Column, Table
 from hsexp.config.catalog import read_option
 
 SCENARIOS: dict[str, Adoption] = {"A": "current", "B": "complete_case", "C": "invalid"}
-"""Table E-17."""
+"""Adoption of each scenario of Table E-17."""
 
 CHANGE = Quantity(name="mean_change", heading="change", spec="+.3f")
 HOLM_P = Quantity(name="holm_p", heading="Holm p", spec=".5f")
@@ -98,7 +98,7 @@ def b5(ledgers: Ledgers) -> Table:
         ),
         ledgers=ledgers,
         missing=tests,
-        notes=("The range over seeds is no confidence interval.",),
+        notes=("The range over seeds is not a confidence interval.",),
     )
 
 
@@ -148,7 +148,7 @@ def b6(ledgers: Ledgers) -> Table:
 
 @table("E-12", by_adoption=True)
 def e12(ledgers: Ledgers) -> Table:
-    """D0's other splits over the model's own."""
+    """D0 with other pool splits, relative to the model's own split."""
     tests = _tests(ledgers)
     rows = []
     for test, p in _with_p(tests):
@@ -232,7 +232,7 @@ def e17(ledgers: Ledgers) -> Table:
         missing=missing,
         notes=(
             f"Affected: {', '.join(affected_ids())} (seed {_affected_seed()}). A counts the "
-            "adopted attempt; B leaves the seed out of these contrasts; C takes them as not "
+            "adopted attempt; B leaves the seed out of these contrasts; C treats them as not "
             "estimable, p = 1. The family keeps its size.",
             "Rejections are counted once every test of the family has its runs.",
         ),
@@ -240,11 +240,11 @@ def e17(ledgers: Ledgers) -> Table:
     )
 
 
-# -- what the tables share -----------------------------------------------------------------------
+# -- shared by the tables ------------------------------------------------------------------------
 
 
 def affected_ids() -> list[str]:
-    """Contrasts that the run in doubt is part of."""
+    """Contrasts that use the run in doubt."""
     family = _family()
     return [
         contrast.id

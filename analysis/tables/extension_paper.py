@@ -1,8 +1,8 @@
-"""The extension's family from its printed adjusted p alone: what the 1/4096 grid forces.
+"""The extension's family from its printed adjusted p alone, on the 1/4096 grid.
 
 Tables B-5, B-6, E-12 and E-17 with `source=paper`. Raw p values are reconstructed, not printed:
 some are forced, the others bounded (`analysis.reconstruction`). Three adjusted p are not printed.
-The two rejected ones are taken with the smallest printed p and the one that is not rejected with
+The two rejected ones are given the smallest printed p and the one that is not rejected is given
 the largest; neither choice moves the forced values, whose products 5 x 30 and 3 x 54 fit no other
 rank.
 """
@@ -29,8 +29,8 @@ from analysis.tables.table import Column, Table
 RECONSTRUCTED = Origin(data_kind="reconstructed from the published adjusted p values")
 
 NOT_REJECTED = ("D0-S2-b83",)
-"""Of the tests without a printed adjusted p: Section 5.3 calls it inconclusive, and 20 of 22 are
-rejected."""
+"""Tests without a printed adjusted p that are not rejected: Section 5.3 calls this one
+inconclusive, and 20 of 22 are rejected."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ def raw_p(adoption: Adoption) -> Mapping[str, Raw]:
     """Raw p of all 22 tests under a scenario, in the order of the family.
 
     Raises:
-        AnalysisError: no raw p give what is printed.
+        AnalysisError: no raw p give the printed values.
     """
     fits = list(_fitting())
     raw = {
@@ -83,7 +83,7 @@ def b5(adoption: Adoption) -> Table:
 
 @derived("E-12")
 def e12(adoption: Adoption) -> Table:
-    """D0's other splits."""
+    """D0 with other pool splits."""
     return _table("E-12", adoption, "E-12")
 
 
@@ -175,7 +175,7 @@ def _groups() -> list[RankGroup]:
 
 def _fitting() -> Iterator[dict[str, Fraction]]:
     """Raw p in the middle of the ranking that also give scenario C's printed rejections. Tests of
-    the first and of the last rank group stand at their smallest."""
+    the first and the last rank group have their smallest raw p."""
     order = list(_printed_p())
     first, *middle, last = _groups()
     ends = {name: group.first for group in (first, last) for name in group.names}
@@ -192,8 +192,8 @@ def _fitting() -> Iterator[dict[str, Fraction]]:
 
 
 def _assigned(group: RankGroup) -> Iterator[dict[str, Fraction]]:
-    """Every way to give a rank group's counts to its tests: one has the first, the others at least
-    that."""
+    """Every assignment of a rank group's counts to its tests: one test has the first count, the
+    others have at least that."""
     unit = Fraction(STEP, _assignments())
     steps = int((group.last - group.first) / unit) + 1
     values = [group.first + step * unit for step in range(steps)]
@@ -294,7 +294,7 @@ def _table(name: str, adoption: Adoption, printed_in: str | None) -> Table:
 
 
 def _printed_under(name: str, adoption: Adoption) -> PrintedNumber | None:
-    """The printed adjusted p under a scenario; the paper gives those of B for two contrasts."""
+    """The printed adjusted p under a scenario; the paper prints those of B for two contrasts."""
     if adoption == "current":
         return _printed_p()[name]
     if adoption == "complete_case" and name in affected_ids():

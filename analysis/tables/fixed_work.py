@@ -1,6 +1,6 @@
 """Tables of fixed work: width and mixing by the device's step-time model, beside the paper's words.
 
-No run: conf/campaign says which shapes, `hsexp.labs.fixed_work` adds their steps up.
+They need no run: conf/campaign lists the shapes, and `hsexp.labs.fixed_work` adds up their steps.
 """
 
 import pandas as pd
@@ -18,7 +18,7 @@ _MS = 1e3
 
 @counted("fixed-work-width", campaign="fixed_work", lacks="the times of its steps")
 def fixed_work_width(resolved: Resolved) -> Table:
-    """All decodes in one step, or fewer in several (experiment 9a)."""
+    """All decodes in one step, against fewer decodes in several steps (experiment 9a)."""
     campaign = _campaign(resolved)
     pair = width(step_clock(resolved.launch.device), campaign)
     return Table(
@@ -42,7 +42,7 @@ def fixed_work_width(resolved: Resolved) -> Table:
 
 @counted("fixed-work-mixing", campaign="fixed_work", lacks="the times of its steps")
 def fixed_work_mixing(resolved: Resolved) -> Table:
-    """An input chunk with the decodes in one step, or before them (experiment 9b)."""
+    """An input chunk in one step with the decodes, against a step before them (experiment 9b)."""
     campaign = _campaign(resolved)
     pairs = mixing(step_clock(resolved.launch.device), campaign)
     rows = [

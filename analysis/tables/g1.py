@@ -25,7 +25,7 @@ _METRICS = {
     "preemptions_per_run": "num_preemptions",
     "throughput": "throughput_tok_per_s",
 }
-"""The paper's column: ledger metric."""
+"""Ledger metric, by the paper's column."""
 
 _INPUT = Quantity(name="c_once_tokens", heading="initial input, tok/run", spec=",.3f")
 _TOTAL = Quantity(name="h_tokens", heading="recorded total, tok/run", spec=",.3f")
@@ -69,7 +69,7 @@ def from_runs(runs: Runs) -> Table:
 
 @derived("G-1")
 def from_paper() -> Table:
-    """O_ctr = H − C_once of the printed counters, and what it means for a request."""
+    """O_ctr = H − C_once of the printed counters, in total and per request."""
     rows = []
     for printed in printed_rows("G-1"):
         outputs = printed["recorded_total"] - printed["initial_input"]

@@ -117,7 +117,7 @@ def from_paper() -> Table:
 
 
 def step_pairs(runs: Runs, step: Step, sharing: float | None) -> Pairs:
-    """The seeds of one step at one level."""
+    """The two organizations of a step, paired by seed, at one level of sharing."""
     numerator, denominator = (
         Arm(organization=name, sharing=sharing) for name in (step.numerator, step.denominator)
     )

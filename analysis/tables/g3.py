@@ -25,14 +25,14 @@ ARMS = {
     "S2": Arm(organization="s2", retention="off"),
     "S2+Retention": Arm(organization="s2", retention="k2"),
 }
-"""As the paper names them."""
+"""The paper's name of each arm."""
 
 DEPTHS = {
     "j_adopt": ("adopted_tokens_mean", "Jadopt"),
     "m1_r_max": ("recurrent_depth_mean", "Rmax (M1)"),
     "m1_a_max": ("attention_depth_mean", "Amax (M1)"),
 }
-"""The paper's column: ledger metric, heading."""
+"""Ledger metric and heading, by the paper's column."""
 
 METRICS = tuple(metric for metric, _ in DEPTHS.values())
 _QUANTITIES = tuple(
@@ -52,7 +52,7 @@ _KEYS = (
 
 @table("G-3", block=("q8", "lifetime"))
 def from_runs(runs: Runs) -> Table:
-    """Means over the first admissions of a run, of traced runs."""
+    """Means over the first admissions of each traced run."""
     rows = [
         {
             "seed": seed,
@@ -74,8 +74,8 @@ def from_runs(runs: Runs) -> Table:
         views=((*_KEYS, *columns(_QUANTITIES)),),
         origin=runs.origin,
         notes=(
-            "Depths here are exact, so that they need no bracket; beside them stands the paper's "
-            "upper mask M1, which it plots.",
+            "Depths here are exact, so they need no bracket; beside them is the paper's upper "
+            "mask M1, which it plots.",
             *runs.notes,
         ),
         missing=missing_cells([(runs, ARMS.values(), METRICS)]),
@@ -84,7 +84,7 @@ def from_runs(runs: Runs) -> Table:
 
 @derived("G-3")
 def from_paper() -> Table:
-    """The sums of depths that the printed means stand for: whole numbers of grid steps."""
+    """The sums of depths behind the printed means: whole numbers of grid steps."""
     rows = []
     for printed in printed_rows("G-3"):
         seed, arm = int(printed["seed"]), printed["arm"]
@@ -119,14 +119,14 @@ def from_paper() -> Table:
         ),
         origin=PAPER,
         notes=(
-            "Reconstructed: a depth is a multiple of 512 tokens, so that a mean over 300 requests "
+            "Reconstructed: a depth is a multiple of 512 tokens, so a mean over 300 requests "
             "is a whole number of steps of 512/300 tokens (Appendix G.2).",
         ),
     )
 
 
 def depths(runs: Runs, arm: Arm, seed: int) -> dict[str, float | None]:
-    """The three depths of one run; None where it is missing."""
+    """The three depths of one run; None if the run is missing."""
     found: dict[str, float | None] = {}
     for name, (metric, _) in DEPTHS.items():
         value = float(runs.values(arm, metric)[seed])
@@ -135,14 +135,14 @@ def depths(runs: Runs, arm: Arm, seed: int) -> dict[str, float | None]:
 
 
 def grid_unit() -> Fraction:
-    """Tokens that one more grid step of one request adds to the mean of a run (G.2)."""
+    """Tokens that one grid step of one request adds to the mean of a run (G.2)."""
     step = published_value("text", "G.2", "grid step")
     requests = published_value("text", "G.2", "INITIAL requests per arm")
     return Fraction(int(step), int(requests))
 
 
 def on_grid(printed: float) -> Fraction:
-    """The grid's value that a printed mean was rounded from."""
+    """The value on the grid that rounds to a printed mean."""
     unit = grid_unit()
     return round(Fraction(str(printed)) / unit) * unit
 

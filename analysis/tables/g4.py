@@ -36,7 +36,7 @@ _KEY = Column(heading="seed", templates=("{seed}",))
 
 @table("G-4", block=("q8", "lifetime"))
 def from_runs(runs: Runs) -> Table:
-    """S2+Retention less S2, seed by seed."""
+    """S2+Retention minus S2, seed by seed."""
     rows = []
     for seed in runs.seeds:
         base, kept = (depths(runs, arm, seed) for arm in ARMS.values())
@@ -83,13 +83,13 @@ def from_paper() -> Table:
         origin=PAPER,
         notes=(
             "Bracket: from M0 with retention less M1 without, to M1 with less M0 without. It "
-            "bounds a reconstruction and is no confidence interval (Appendix G.2).",
+            "bounds a reconstruction and is not a confidence interval (Appendix G.2).",
         ),
     )
 
 
 def _throughput_note(runs: Runs) -> tuple[str, ...]:
-    """What it does to throughput (Section 5.5)."""
+    """Note on the effect of retention on throughput (Section 5.5)."""
     base, kept = ARMS.values()
     pairs = runs.pairs(kept, base, THROUGHPUT)
     if pairs.undefined or pairs.num_pairs < 2:

@@ -1,4 +1,4 @@
-"""Table G-5: throughput of all 24 runs of Q9, by seed and arm."""
+"""Table G-5: throughput of the 24 runs of Q9, by seed and arm."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ _KEY = Column(heading="seed", templates=("{seed}",))
 
 @table("G-5", block=("q9", "confirmation"))
 def from_runs(runs: Runs) -> Table:
-    """Every run on its own; the ledger timebase where the runs have one."""
+    """Every run by itself; on the ledger timebase if the runs have one."""
     timebase = "ledger" if q9.has(q9.throughputs(runs, "ledger")) else "span"
     here = q9.throughputs(runs, timebase)
     rows = [
@@ -42,7 +42,7 @@ def from_runs(runs: Runs) -> Table:
 
 @derived("G-5")
 def from_paper() -> Table:
-    """The whole tokens and seconds that the printed values stand for."""
+    """The whole tokens and seconds behind the printed values."""
     exact = q9.by_seed(q9.exact_throughputs())
     rows = []
     for seed, episode in q9.reconstructed().items():

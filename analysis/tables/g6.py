@@ -27,7 +27,7 @@ _EFFECT = Quantity(name="effect_pct", heading="effect, %", spec="+.4f")
 
 @table("G-6", block=("q9", "confirmation"))
 def from_runs(runs: Runs) -> Table:
-    """Over the seeds of the ledger; the ledger timebase where the runs have one."""
+    """Means over the seeds of the ledger; on the ledger timebase if the runs have one."""
     timebase = "ledger" if q9.has(q9.throughputs(runs, "ledger")) else "span"
     return _table(
         q9.throughputs(runs, timebase),
@@ -42,7 +42,7 @@ def from_runs(runs: Runs) -> Table:
 
 @derived("G-6")
 def from_paper() -> Table:
-    """From Table G-5."""
+    """Geometric means of the values of Table G-5."""
     return _table(
         q9.exact_throughputs(),
         timebase="ledger",

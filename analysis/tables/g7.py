@@ -18,13 +18,13 @@ _QUANTITIES = (
 )
 _METHOD = (
     "Mean log effect as percent, with a paired t interval in log space over n seeds (Eqs. G3, G4). "
-    "Kret is the effect under SHARE over that under ISOLATE, no difference of percentages."
+    "Kret is the effect under SHARE over that under ISOLATE, not a difference of percentages."
 )
 
 
 @table("G-7", block=("q9", "confirmation"))
 def from_runs(runs: Runs) -> Table:
-    """Both timebases; the ledger's stays empty for runs without an episode."""
+    """Effects on both timebases; the ledger's is empty for runs without an episode."""
     effects = {base: q9.effects(q9.throughputs(runs, base)) for base in q9.TIMEBASES}
     has_ledger = q9.has(q9.throughputs(runs, "ledger"))
     positive = _positive_seeds(runs, "ledger" if has_ledger else "span")
@@ -47,7 +47,7 @@ def from_runs(runs: Runs) -> Table:
 
 @derived("G-7")
 def from_paper() -> Table:
-    """Ledger rows from Table G-5; of the span rows, the middle of each printed interval."""
+    """Ledger rows from Table G-5; span rows from the middle of each printed interval."""
     exact = q9.exact_throughputs()
     return _table(
         {"ledger": q9.effects(exact), "span": {}},

@@ -1,4 +1,4 @@
-"""Headroom effects: what each f > 0 changes against f = 0, beside the same ratio of Table B-8."""
+"""Headroom effects: the change of each f > 0 from f = 0, beside the same ratio of Table B-8."""
 
 import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Isolation pilot: what headroom changes with and without reuse between requests (Appendix C.1)."""
+"""Isolation pilot: the effect of headroom with and without reuse between requests (C.1)."""
 
 import pandas as pd
 
@@ -19,7 +19,7 @@ _PRINTED = {
     ("d0_m512", "share"): "isolation pilot D0-M512 f=0.19 effect, reuse allowed",
     ("d0_m512", "isolate"): "isolation pilot D0-M512 f=0.19 effect, blocked",
 }
-"""The running text's name of each effect."""
+"""Name of each effect in the published running text."""
 
 
 @table("isolation-pilot", block=("isolation_pilot", "pilot"), lacks="throughput of its cells")

@@ -1,6 +1,6 @@
 """Tables of the labs: branching, drafting and the cyclic working set, counted on the memory core.
 
-No run and no published input: a launch says what is counted, `hsexp.labs` counts it.
+They need no run and no published input: a launch defines the cases, and `hsexp.labs` counts them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -45,19 +45,19 @@ _WAYS = (
 
 @counted("branching-samples", campaign="branching")
 def branching_samples(resolved: Resolved) -> Table:
-    """Parallel samples of one prompt, by sharing, by copying everything and anew."""
+    """Parallel samples of one prompt: shared, fully copied, or as new requests."""
     return _ways(resolved, "branching-samples", "Samples of one prompt", fork_rows)
 
 
 @counted("branching-beams", campaign="branching")
 def branching_beams(resolved: Resolved) -> Table:
-    """Beam search, also by kept leaves."""
+    """Beam search over one prompt, the same ways, and with kept leaves."""
     return _ways(resolved, "branching-beams", "Beam search over one prompt", beam_rows)
 
 
 @counted("speculation-passes", campaign="speculation")
 def speculation_passes(resolved: Resolved) -> Table:
-    """Tokens of a pass beside (1 - a^(K + 1)) / (1 - a)."""
+    """Tokens per pass beside the expected (1 - a^(K + 1)) / (1 - a)."""
     campaign, memory, (budget,) = resolved.campaign, resolved.memories[0], resolved.budgets
     assert isinstance(campaign, SpeculationCampaign)
     with refused(f"budget {budget.name} is too small", LabError):
@@ -81,7 +81,7 @@ def speculation_passes(resolved: Resolved) -> Table:
 
 @counted("speculation-scratch", campaign="speculation")
 def speculation_scratch(resolved: Resolved) -> Table:
-    """What drafts take beside a running request, by one scratch state or by a state a draft."""
+    """Memory of drafts beside a running request: one scratch state, or one state per draft."""
     campaign = resolved.campaign
     assert isinstance(campaign, SpeculationCampaign)
     return _table(
@@ -125,10 +125,10 @@ _Ways = Callable[[BranchingCampaign, MemoryConfig, int], list[BranchingRow]]
 
 
 def _ways(resolved: Resolved, name: str, title: str, count: _Ways) -> Table:
-    """Rows of every organization whose way fits the budget; a note says why others have none.
+    """Rows of every organization that fits the budget; a note gives the reason for each other one.
 
     Raises:
-        ConfigError: none fits.
+        ConfigError: no organization fits.
     """
     campaign, (budget,) = resolved.campaign, resolved.budgets
     assert isinstance(campaign, BranchingCampaign)

@@ -1,4 +1,4 @@
-"""Live separation: what steps that never mix prefill and decode change (Appendix C.1)."""
+"""Live separation: the effect of steps that never mix prefill and decode (Appendix C.1)."""
 
 from typing import Any
 
@@ -20,8 +20,8 @@ _CHANGES = {
     "e2e_mean_s": ("E2E mean", +1),
     "e2e_p99_s": ("E2E p99", +1),
 }
-"""Metric -> heading and published sign. The paper prints signs alone, and does not say which
-statistics of TTFT and E2E it means."""
+"""Heading and published sign, by metric. The paper prints only signs, and does not define its
+statistics of TTFT and E2E."""
 
 
 @table("live-separation", lacks="throughput and latencies of its cells")
@@ -74,7 +74,7 @@ def _row(mixed: Runs, separated: Runs, arm: Arm) -> dict[str, Any]:
 
 
 def _agreement(rows: pd.DataFrame) -> str:
-    """How many conditions move as the paper says, metric by metric."""
+    """Note on how many conditions have the published sign, by metric."""
     counts = []
     for metric, (heading, sign) in _CHANGES.items():
         changes = rows[f"{metric}_change_pct"].astype("float64")

@@ -27,7 +27,7 @@ _NAME = "no-sharing-index"
 
 @table("no-sharing-index", block=("q2", "no_sharing"))
 def from_runs(runs: Runs) -> Table:
-    """Means over seeds of within-seed ratios over S0; never a ratio of means."""
+    """Means over seeds of within-seed ratios over S0, not ratios of means."""
     organizations = runs.design.organization
     arms = [Arm(organization=name) for name in organizations]
     rows = [
@@ -58,7 +58,7 @@ def from_runs(runs: Runs) -> Table:
 
 @derived("no-sharing-index")
 def from_paper() -> Table:
-    """What the rounded means of Table G-2 say of the indices."""
+    """The indices that follow from the rounded means of Table G-2."""
     first = 1.0 + printed_row("G-2", sharing=0.0)["mean_s1_s0_minus1"] / 100.0
     recomputed = {"S0": 1.0, "S1": first, "S2": None}
     rows = [

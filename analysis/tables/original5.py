@@ -94,7 +94,7 @@ def _e5_row(test: FamilyTest, holm_p: float | None) -> dict[str, object]:
 
 @derived("E-5")
 def e5_from_paper() -> Table:
-    """Exact p from the printed sequential p, and Holm over five from these."""
+    """Exact p from the printed sequential p, and their Holm adjustment over five."""
     family = _family()
     exact = {
         contrast.id: on_grid(
@@ -134,7 +134,7 @@ def e5_from_paper() -> Table:
 
 @table("E-13", lacks="the latencies of single requests")
 def e13(ledgers: Ledgers) -> Table:
-    """Latency ratios and goodput under thresholds that the runs themselves give."""
+    """Latency ratios, and goodput under thresholds taken from the runs themselves."""
     family, printed = _family(), published_table("E-13")
     assert family.goodput is not None
     quantities = (
@@ -187,7 +187,7 @@ def goodput_effects(
 ) -> tuple[float | None, float | None]:
     """Mean seedwise goodput effects under the comparator's and under both arms' thresholds.
 
-    None without every run, or where a seed has no good request.
+    None if a run is missing or a seed has no good request.
     """
     runs = ledgers.of(contrast)
     arms = (contrast.numerator, contrast.denominator)
@@ -230,7 +230,8 @@ def e14(ledgers: Ledgers) -> Table:
         origin=common_origin(map(ledgers.of, family.contrasts)),
         notes=(
             "Central arrivals: output tokens generated between the 20th and the 80th percentile of "
-            "the planned arrivals, the same window for both arms of a seed. It is no steady state.",
+            "the planned arrivals, the same window for both arms of a seed. It is not a steady "
+            "state.",
         ),
         missing=missing_cells(_needs(ledgers, list(metrics.values()))),
     )
@@ -238,7 +239,7 @@ def e14(ledgers: Ledgers) -> Table:
 
 @derived("E-14")
 def e14_from_paper() -> Table:
-    """The full-run gaps are those of Table E-5."""
+    """Check that the full-run gaps are those of Table E-5."""
     rows = zip(published_table("E-14").index, published_table("E-5").index, strict=True)
     return relations_table(
         "E-14",
@@ -256,7 +257,7 @@ def e14_from_paper() -> Table:
     )
 
 
-# -- what the tables share -----------------------------------------------------------------------
+# -- shared by the tables ------------------------------------------------------------------------
 
 
 def _family() -> Family:
@@ -309,7 +310,7 @@ def _assignments(contrast: Contrast) -> int:
 
 
 def _looks_grid(contrast: Contrast) -> int:
-    """Sequential p are twice an even count over the assignments."""
+    """Denominator of sequential p, which are twice an even count over the assignments."""
     return _assignments(contrast) // 4
 
 

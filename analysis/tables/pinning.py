@@ -23,7 +23,7 @@ _SETTINGS = {
     "R1": "r1_k2_gap",
     "R2": "r2_k1_gap",
 }
-"""Setting: column of Table E-15."""
+"""Column of Table E-15, by setting."""
 
 
 @table("E-15")
@@ -83,7 +83,7 @@ def e15(ledgers: Ledgers) -> Table:
 
 @table("E-16")
 def e16(ledgers: Ledgers) -> Table:
-    """What R2 changes against R0: the primary tests, and log ratios as a sensitivity."""
+    """Changes from R0 to R2: the primary tests, and log ratios as a sensitivity."""
     family = _family()
     primary = family_tests(family, ledgers.of)
     logs = family_tests(family.model_copy(update={"scale": "log ratio"}), ledgers.of)
@@ -130,7 +130,7 @@ def e16(ledgers: Ledgers) -> Table:
 
 @derived("E-15")
 def e15_from_paper() -> Table:
-    """The R1 gaps are those of the reused runs of Q5."""
+    """Check that the R1 gaps are those of the reused runs of Q5."""
     return relations_table(
         "E-15",
         "Mean D0/S2 gaps by pinning setting: the reused runs",

@@ -1,4 +1,4 @@
-"""What the tables of Q6 share: cell means beside Table B-8."""
+"""Shared by the tables of Q6: cell means beside Table B-8."""
 
 import math
 from collections.abc import Hashable
@@ -19,7 +19,7 @@ PRINTED = {
     "e2e_p99_s": "e2e_p99",
     "tpot_p99_s": "tpot_p99",
 }
-"""Ledger metric and its column of Table B-8."""
+"""Column of Table B-8, by ledger metric."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class CellMean:
     """A metric of one cell over its seeds, beside the published mean."""
 
     mean: float | None
-    """None when a seed is missing: a partial mean is no mean of the cell."""
+    """None if a seed is missing: a partial mean is not the mean of the cell."""
     standard_error: float | None
     published: float | None
 
@@ -51,7 +51,7 @@ def cell_mean(runs: Runs, arm: Arm, metric: str) -> CellMean:
 
 
 def published_cell(arm: Arm, metric: str) -> float | None:
-    """Table B-8's value; None where it has no such cell."""
+    """Table B-8's value; None if it has no such cell."""
     row = _printed_cells().get((arm.budget, arm.organization_label, arm.headroom))
     return None if row is None else float(row[PRINTED[metric]])
 
@@ -102,7 +102,7 @@ def headroom_effect(runs: Runs, arm: Arm) -> HeadroomEffect:
 
 
 def mean_absolute(errors: list[float | None]) -> float | None:
-    """None as soon as one error is unknown."""
+    """Mean of the absolute errors; None if any error is unknown."""
     known = [abs(error) for error in errors if error is not None]
     return math.fsum(known) / len(known) if known and len(known) == len(errors) else None
 

@@ -1,4 +1,4 @@
-"""Q6 in a few numbers: how far the runs are from the paper, and where the decisions agree."""
+"""Q6 in a few numbers: how far the runs are from the paper, and how many decisions agree."""
 
 from collections.abc import Sequence
 
@@ -99,7 +99,7 @@ def _agreement(tests: pd.DataFrame) -> list[dict[str, object]]:
 
 
 def _count(quantity: str, ids: pd.Series, agrees: pd.Series) -> dict[str, object]:
-    """Unknown where there is nothing to compare."""
+    """Number of agreeing tests; unknown if there is nothing to compare."""
     differing = ", ".join(ids[~agrees])
     return {
         "quantity": quantity,

@@ -67,7 +67,7 @@ def from_runs(runs: Runs) -> Table:
 
 @derived("q7-depths")
 def from_paper() -> Table:
-    """The increases on the grid of 512/300 tokens."""
+    """The increases as multiples of the grid step of 512/300 tokens."""
     rows = []
     for seed in printed_seeds():
         paper = printed_depths(seed)
@@ -124,7 +124,7 @@ def printed_seeds() -> list[int]:
 
 
 def printed_depths(seed: int) -> dict[str, Number]:
-    """Both depths and their difference as printed; empty for a seed that the paper has not."""
+    """Both depths and their difference as printed; empty for a seed the paper does not report."""
     if seed not in printed_seeds():
         return {}
     at_zero, at_19 = (f"Jadopt=Rmax f={f:g} seed {seed}" for f in HEADROOMS)

@@ -1,4 +1,4 @@
-"""What the tables of Q9 share: four arms, two timebases, and throughputs by seed (Section 4.5).
+"""Shared by the tables of Q9: four arms, two timebases, and throughputs by seed (Section 4.5).
 
 Ledger throughput divides by the episode of the runner's ledger, request-span throughput by first
 request start to last success. A simulated run has no episode: its ledger side is unknown.
@@ -19,27 +19,27 @@ from analysis.tables.beside import printed_rows
 
 MODES = ("ISOLATE", "SHARE")
 POLICIES = {"s2": "S2", "s2_retention": "S2+Retention"}
-"""The paper's column, without its mode, and name."""
+"""The paper's name of a policy, by its column without the mode."""
 
 ARMS = {
     f"{mode.lower()}_{policy}": Arm(organization="s2", isolation=mode.lower(), retention=retention)
     for mode in MODES
     for policy, retention in zip(POLICIES, ("off", "k2"), strict=True)
 }
-"""By the paper's column."""
+"""Arms, by the paper's column."""
 
 TIMEBASES = {"ledger": "ledger_throughput_tok_per_s", "span": "throughput_tok_per_s"}
-"""The paper's timebase: ledger metric. Runs without a ledger episode lack the first."""
+"""Ledger metric, by the paper's timebase. Runs without a ledger episode lack the first."""
 
 ESTIMANDS = {"delta_SHARE": "delta SHARE", "delta_ISOLATE": "delta ISOLATE", "Kret": "Kret"}
 
 NO_EPISODE = (
-    "These runs have no ledger episode, so that everything here is on the request span; the "
+    "These runs have no ledger episode, so everything here is on the request span; the "
     "paper's primary timebase is the ledger's, which adds orchestration and completion polling."
 )
 
 _MAX_SECONDS = 400
-"""Longest episode that is tried as the denominator of a printed ledger throughput."""
+"""Longest episode tried as the denominator of a printed ledger throughput."""
 
 
 def throughputs(runs: Runs, timebase: str) -> pd.DataFrame:
@@ -49,7 +49,7 @@ def throughputs(runs: Runs, timebase: str) -> pd.DataFrame:
 
 
 def has(table: pd.DataFrame) -> bool:
-    """Whether the runs know this timebase at all."""
+    """Whether any run has this timebase."""
     return bool(table.notna().to_numpy().any())
 
 
@@ -73,8 +73,8 @@ def effects(table: pd.DataFrame) -> dict[str, Effect | None]:
 
 
 def log_effects(table: pd.DataFrame) -> dict[str, pd.Series]:
-    """d_m(s) of both modes and k(s) (Eq. G2). A throughput that is not positive has no logarithm
-    and counts as missing."""
+    """The log effects d_m(s) of both modes and k(s) (Eq. G2). A throughput that is not positive has
+    no logarithm and counts as missing."""
     logs = table.where(table > 0.0).map(_log)
     within = {
         mode: logs[f"{mode.lower()}_s2_retention"] - logs[f"{mode.lower()}_s2"] for mode in MODES
@@ -124,13 +124,13 @@ def exact_throughputs() -> pd.DataFrame:
 
 
 def reconstructed() -> dict[int, Episode]:
-    """The smallest whole numbers that print as Table G-5.
+    """The smallest whole numbers that give the printed values of Table G-5.
 
-    The paper says that all four runs of a seed complete the same tokens and that ledger durations
-    are whole seconds (Appendix G.3), so that a row of the table is one integer over four.
+    The paper states that all four runs of a seed complete the same tokens and that ledger durations
+    are whole seconds (Appendix G.3), so a row of the table is one integer over four.
 
     Raises:
-        ValueError: no or several readings of a row, up to a common factor.
+        ValueError: a row has no reading or several, up to a common factor.
     """
     return {seed: _episode(seed, row) for seed, row in printed_throughputs().items()}
 

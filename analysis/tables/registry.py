@@ -1,4 +1,4 @@
-"""How a table registers itself, by decorators of the functions that build it.
+"""Decorators that register the functions that build a table.
 
     @table("G-1", block=("q2", "no_sharing"))   # takes the runs of one block
     def from_runs(runs: Runs) -> Table: ...
@@ -6,7 +6,7 @@
     @derived("G-1")                             # from the published values alone
     def from_paper() -> Table: ...
 
-A table without a derived function says what the paper lacks: `@table("E-4", lacks="counters")`.
+A table without a derived function names what the paper lacks: `@table("E-4", lacks="counters")`.
 """
 
 from collections.abc import Callable
@@ -32,15 +32,15 @@ def table(
     lacks: str = "",
     by_adoption: bool = False,
 ) -> Callable[[F], F]:
-    """Decorate the function that builds a table from runs. It takes `Ledgers`, unless told below.
+    """Decorate the function that builds a table from runs. By default it takes `Ledgers`.
 
     Args:
         name: as in the paper.
-        block: campaign and block; the function takes the runs of these.
+        block: campaign and block; the function takes their runs.
         analysis: campaign with a family of its own; the function takes its runs and its analysis.
-        lacks: what the paper does not print, where no function is derived.
-        by_adoption: whether the adoption of runs in doubt changes the table. The derived function
-            then takes it.
+        lacks: what the paper does not print, if there is no derived function.
+        by_adoption: whether the adoption of runs in doubt changes the table. If so,
+            the derived function takes the adoption.
     """
 
     def decorate(function: F) -> F:
@@ -62,7 +62,7 @@ def computed(name: str, *, campaign: str | None = None) -> Callable[[F], F]:
     """Decorate a function whose table needs neither runs nor published inputs.
 
     Args:
-        campaign: the counted campaign that the function takes; None where it takes nothing.
+        campaign: the counted campaign that the function takes; None if it takes nothing.
     """
 
     def decorate(function: F) -> F:
@@ -80,7 +80,7 @@ def counted(name: str, *, campaign: str, lacks: str = "any such experiment") -> 
     """Decorate a function of a resolved counted campaign whose numbers the paper does not print.
 
     Args:
-        lacks: what it would have to print.
+        lacks: what the paper would have to print.
     """
 
     def decorate(function: F) -> F:

@@ -1,6 +1,6 @@
-"""Tables of relations between published values: what follows from what, and is it printed so.
+"""Tables of relations between published values: whether a printed number follows from others.
 
-Everything that `source=paper` shows has this form, row by row: a printed number, the formula that
+Each row of a `source=paper` table has this form: a printed number, the formula that
 gives it from other printed numbers, the computed value, and the verdict.
 """
 
@@ -17,31 +17,31 @@ from analysis.tables.table import Column, Table
 
 
 class Verdict(StrEnum):
-    """What a relation comes to."""
+    """Result of checking a relation."""
 
     EQUAL = "equal to print"
     KNOWN = "known"
-    """It differs, and why is on record."""
+    """The values differ for a documented reason."""
     NO_INPUTS = "inputs not printed"
-    """It is only near."""
+    """The computed value can only be close."""
     DIFFERS = "differs"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Relation:
-    """One printed number beside what other printed numbers give for it."""
+    """One printed number beside its value computed from other printed numbers."""
 
     row: str
     column: str
-    """Of the published table."""
+    """Column of the published table."""
     computed: float
     formula: str
     table: str | None = None
-    """Where it is printed; None is the table at hand."""
+    """Table that prints the number; None is the table being built."""
     known: str | None = None
-    """Why it is known to differ: rounding that the paper mentions, or an inconsistency in it."""
+    """Reason for a known difference: rounding the paper mentions, or an inconsistency in it."""
     approximate: str | None = None
-    """Why it cannot be exact: what the paper does not print."""
+    """Why the value cannot be exact: inputs that the paper does not print."""
 
 
 def relations_table(
@@ -73,7 +73,7 @@ def relations_table(
 
 
 def verdict(relation: Relation, table: str) -> Verdict:
-    """Whether the computed value is printed so, and if not, why."""
+    """Whether the computed value rounds to the printed one, or why not."""
     printed = printed_number(relation.table or table, relation.row, relation.column)
     if printed.shows(relation.computed):
         return Verdict.EQUAL
@@ -98,7 +98,7 @@ def _row(relation: Relation, table: str) -> dict[str, object]:
 
 
 def _remarks(relations: Sequence[Relation], table: str) -> tuple[str, ...]:
-    """Why relations are not equal to print, each reason once."""
+    """Reasons why relations are not equal to print, each reason once."""
     remarks = []
     for relation in relations:
         match verdict(relation, table):

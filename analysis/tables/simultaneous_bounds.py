@@ -13,7 +13,7 @@ from analysis.tables.table import Column, Table
 
 @table("simultaneous-bounds", analysis="q6", lacks="runs of every contrast")
 def from_runs(runs: Runs, config: AnalysisConfig) -> Table:
-    """One row a contrast that is no cell against itself; no row unless all have every seed."""
+    """One row per contrast of two different cells; empty unless all contrasts have every seed."""
     alike = {contrast.id for contrast in config.family.contrasts if contrast.is_self_comparison}
     tests = [
         test

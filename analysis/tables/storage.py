@@ -1,8 +1,8 @@
 """Tables A-1, A-2, B-2 and B-3, and the sizes behind them: storage arithmetic, to the byte.
 
-No run and no published input: sizes follow from a model, organizations and budgets by
-`hsexp.memory.organizations`; the campaign says which state sets. At the paper's sizes the four
-tables stand beside the printed values; any other launch of the campaign has them without.
+They need no run and no published input: `hsexp.memory.organizations` gives the sizes of a model,
+organizations and budgets; the campaign lists the state sets. At the paper's sizes the four tables
+show the printed values too; any other launch of the campaign shows its own values only.
 """
 
 from collections.abc import Callable, Sequence
@@ -220,7 +220,7 @@ def b3(resolved: Resolved) -> Table:
     return relations_table("B-3", title, relations, origin=COMPUTED)
 
 
-# -- without the paper beside ----------------------------------------------------------------------
+# -- without published values ----------------------------------------------------------------------
 
 _UNPRINTED = "The paper prints no values for these settings."
 
@@ -324,7 +324,7 @@ def _mix_table(
     amounts: Callable[[StorageRow], dict[str, int]],
     *notes: str,
 ) -> Table:
-    """One line a state set, one column an organization."""
+    """One row per state set, one column per organization."""
     campaign = _campaign(resolved)
     with refused("campaign.mixes"):
         rows = storage_rows(resolved.memories, campaign.mixes, campaign.capacity_bytes)
@@ -376,11 +376,11 @@ def _table(
     )
 
 
-# -- what a launch has -----------------------------------------------------------------------------
+# -- contents of a launch --------------------------------------------------------------------------
 
 
 def _is_the_papers(resolved: Resolved) -> bool:
-    """Whether the launch counts what the paper prints: nothing of it was changed."""
+    """Whether the launch has the paper's settings unchanged, so printed values apply."""
     return resolved.inputs == standing(_campaign(resolved).name).inputs
 
 

@@ -1,7 +1,7 @@
 """Tables B-4 and E-6 to E-10: submitted tokens, forwards and event time at three operating points.
 
-Appendices B.8 and E.2. The paper runs each point with and without instrumentation (TRACE, REF). A
-simulated run has no cost of being watched, so the same runs stand beside both.
+Appendices B.8 and E.2. The paper runs each point with and without instrumentation (TRACE, REF).
+Watching a simulated run costs nothing, so the same runs are shown beside both.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ _POINT = _KEYS[0]
 
 @computed("B-4")
 def b4() -> Table:
-    """The operating points, as conf/campaign plans them."""
+    """The operating points, as planned in conf/campaign."""
     relations = []
     for point in POINTS:
         design = block_design(CAMPAIGN, point)
@@ -171,7 +171,7 @@ def e8(ledgers: Ledgers) -> Table:
 
 @table("E-9")
 def e9(ledgers: Ledgers) -> Table:
-    """Chunk work by label, and what was replayed."""
+    """Chunk work by label, and replayed tokens."""
     return _cells(
         ledgers,
         name="E-9",
@@ -239,7 +239,7 @@ def e10(ledgers: Ledgers) -> Table:
     )
 
 
-# -- what the tables share -----------------------------------------------------------------------
+# -- shared by the tables ------------------------------------------------------------------------
 
 
 def _cells(
@@ -272,7 +272,7 @@ def _missing(
 
 
 def _pooled_ratio(runs: Runs, metric: str) -> float | None:
-    """Total of D0 over total of S2, over the same seeds; None if a seed is missing."""
+    """Total of D0 divided by total of S2 over the same seeds; None if a seed is missing."""
     pairs = pair_up(runs.values(D0, metric), runs.values(S2, metric))
     if pairs.undefined or not pairs.num_pairs:
         return None
@@ -285,7 +285,7 @@ PHASES: dict[str, Callable[[pd.DataFrame], "pd.Series[bool]"]] = {
     "Mixed": lambda steps: (steps["prefill_tokens"] > 0) & (steps["decode_tokens"] > 0),
     "ALL": lambda steps: (steps["prefill_tokens"] > 0) | (steps["decode_tokens"] > 0),
 }
-"""Stretches of steps by what they carry."""
+"""Predicates that select stretches of steps by the kinds of tokens they carry."""
 
 
 def phase_times_s(steps: pd.DataFrame) -> dict[str, float]:
@@ -295,7 +295,7 @@ def phase_times_s(steps: pd.DataFrame) -> dict[str, float]:
 
 
 def _phase_differences(ledgers: Ledgers, point: str) -> dict[str, float]:
-    """Mean over seeds of D0 minus S2 by phase; empty without every step table."""
+    """Mean over seeds of D0 minus S2 by phase; empty if any step table is missing."""
     runs = ledgers.runs(CAMPAIGN, point)
     means = []
     for arm in (D0, S2):

@@ -1,4 +1,4 @@
-"""Tables E-6 to E-10 from the published values: sums and ratios that print alike (Appendix E.2)."""
+"""Tables E-6 to E-10 from the published values: sums and ratios that must agree (E.2)."""
 
 import math
 
@@ -11,7 +11,7 @@ from analysis.tables.table import Table
 
 @derived("E-6")
 def e6() -> Table:
-    """Totals that the joins reproduce, from the printed means."""
+    """Check the joined totals of Appendix E.2 against the printed means."""
     means = published_table("E-6")
     seeds = int(published_value("text", "B.8", "diagnostic seeds"))
     totals = {
@@ -105,7 +105,7 @@ def e8() -> Table:
 
 @derived("E-9")
 def e9() -> Table:
-    """Prefill and decode chunks make up the submitted tokens of E-6."""
+    """Check that prefill and decode chunks add up to the submitted tokens of E-6."""
     return relations_table(
         "E-9",
         "Submitted chunks by label: their sum",
@@ -126,7 +126,7 @@ def e9() -> Table:
 
 @derived("E-10")
 def e10() -> Table:
-    """Failures by cause are the failures by consequence."""
+    """Check that failures by cause and by consequence have the same total."""
     causes = [
         "attention_fail_need_gt_free_gt0",
         "attention_fail_free0",

@@ -1,4 +1,4 @@
-"""A table: rows under machine names, and the views in which people read them."""
+"""A table: rows with machine-readable names, and the views that are printed."""
 
 import re
 import string
@@ -13,7 +13,7 @@ from analysis.errors import AnalysisError
 from analysis.runs import Origin
 
 ABSENT = "—"
-"""Stands where a value is unknown; never 0."""
+"""Printed for an unknown value, never 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +23,11 @@ class Column:
     heading: str
     templates: tuple[str, ...]
     group: str = ""
-    """Heading above neighbours of the same group."""
+    """Heading above neighbouring columns of the same group."""
 
     @property
     def numeric(self) -> bool:
-        """Numbers are right aligned."""
+        """Whether the column holds numbers, which are right aligned."""
         return ":" in self.templates[0]
 
     def text(self, row: dict[str, Any]) -> str:
@@ -45,9 +45,9 @@ class Table:
     name: str
     title: str
     rows: pd.DataFrame
-    """Full precision; column names carry the unit. What is unknown is missing."""
+    """Full precision; column names end with the unit. Unknown values are missing."""
     views: tuple[tuple[Column, ...], ...]
-    """A wide table is read in parts, each no wider than a page."""
+    """Columns of each printed part; a wide table has several, each no wider than a page."""
     origin: Origin
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ def write(table: Table, folder: Path) -> list[Path]:
 
 
 def to_csv(table: Table) -> str:
-    """Every row also says what its numbers are."""
+    """The rows as CSV; each row also has the origin of its numbers."""
     origin = {name: [value] * len(table.rows) for name, value in vars(table.origin).items()}
     return table.rows.assign(**origin).to_csv(index=False, lineterminator="\n")
 
@@ -107,7 +107,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    r"""A `table` float that needs only the booktabs package; views stand below each other."""
+    r"""A `table` float that needs only the booktabs package; views follow one another."""
     parts = [r"\begin{table}[t]", r"\centering\small", rf"\caption{{{_tex(table.caption)}}}"]
     for view in table.views:
         levels = [[_tex(column.group), _tex(column.heading)] for column in view]

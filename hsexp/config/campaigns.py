@@ -28,7 +28,7 @@ class Block(_AxesOfBlock, Config):  # type: ignore[misc]  # made from the list o
     arrivals: Name | None = None
     """Arrivals of this block; null uses the launch's."""
     separate: bool | None = None
-    """Whether this block's steps keep prefill and decode apart; null uses the launch's
+    """Whether this block's steps separate prefill and decode; null uses the launch's
     scheduler."""
     exact: bool | None = None
     """Whether this block's requests continue exactly; null uses the launch's engine."""
@@ -62,19 +62,19 @@ class Campaign(Config):
     """Settings of every kind of campaign, and the settings of a launch that the kind uses."""
 
     settings: ClassVar[frozenset[str] | None] = None
-    """Settings of a launch that this kind uses, as the command line spells them; any other one is
-    refused (`hsexp.plan.resolve`). None uses them all."""
+    """Settings of a launch that this kind uses, by their names on the command line; any other
+    one is refused (`hsexp.plan.resolve`). None uses all of them."""
 
     kind: str
     name: Name
     title: str
     section: str
-    """Where the paper describes it."""
+    """Section of the paper that describes the campaign."""
 
     @classmethod
     def uses(cls, setting: str) -> bool:
-        """Whether a setting means something to this kind; a group does where one of its fields
-        does, and a field where its group does."""
+        """Whether this kind uses a setting. It uses a group if it uses one of its fields, and a
+        field if it uses its group."""
         return cls.settings is None or any(
             f"{known}.".startswith(f"{setting}.") or f"{setting}.".startswith(f"{known}.")
             for known in cls.settings
@@ -96,7 +96,7 @@ class ServingCampaign(Campaign):
     record_steps: bool = False
     """Its tables read the step tables of its runs, so every launch keeps them."""
     registered: RegisteredConfig | None = None
-    """Frozen in the ledger with the seeds and the tests; null registers only those."""
+    """Registered in the ledger with the seeds and the tests; null registers only those two."""
 
 
 class MixConfig(Config):
@@ -120,11 +120,11 @@ class CountedCampaign(Campaign):
     """A campaign without an engine: its numbers follow from the configuration alone."""
 
     method: ClassVar[str]
-    """Where its numbers come from, as its tables say it."""
+    """Source of its numbers, as printed in its tables."""
 
 
 _OF_MEMORY = frozenset({"campaign", "stage", "scale", "model", "organization", "budget"})
-"""What decides the size of states and of the pools that hold them."""
+"""Settings that decide the size of states and of the pools that hold them."""
 
 
 class CapacityCampaign(CountedCampaign):
@@ -139,7 +139,7 @@ class CapacityCampaign(CountedCampaign):
     mixes: Annotated[tuple[MixConfig, ...], Field(min_length=1)]
     """State sets whose storage is compared (Table A-1)."""
     capacity_bytes: PositiveInt
-    """Budget that the capacities of A8 and D2 are computed for."""
+    """Budget for the capacities of A8 and D2."""
     feasibility: FeasibilityConfig
 
     @property
@@ -148,15 +148,15 @@ class CapacityCampaign(CountedCampaign):
 
 
 class MixedChunkConfig(Config):
-    """An input chunk that runs beside decodes or before them."""
+    """An input chunk that runs in one step with decodes, or before them."""
 
     prefill_tokens: PositiveInt
     published: str
-    """What the running text (analysis/paper/text.csv) calls the time that separation saves."""
+    """Key of the published saving by separation in `analysis/paper/text.csv`."""
 
 
 class FixedWorkCampaign(CountedCampaign):
-    """The same work in steps of another shape, by the device's step-time model."""
+    """Equal work in steps of other shapes, by the device's step-time model."""
 
     settings: ClassVar[frozenset[str]] = frozenset(
         {"campaign", "stage", "device.name", "device.step_time"}
@@ -167,7 +167,7 @@ class FixedWorkCampaign(CountedCampaign):
     num_wide: PositiveInt
     """Decodes of one wide step."""
     num_narrow: PositiveInt
-    """Decodes of each narrow step; together these do the wide step's work."""
+    """Decodes of each narrow step; together the narrow steps do the wide step's work."""
     num_mixed_decodes: PositiveInt
     """Decodes that share a step with an input chunk, or follow it in a step of their own."""
     chunks: Annotated[tuple[MixedChunkConfig, ...], Field(min_length=1)]
@@ -182,11 +182,11 @@ class FixedWorkCampaign(CountedCampaign):
 
 
 class AboutTheEngine(Campaign):
-    """A campaign about the engine itself: a simulation has no answer to it."""
+    """A campaign about the engine itself, which a simulation cannot answer."""
 
     needs_engine: Literal["vllm"]
     why: str
-    """What a simulation lacks, as the end of a sentence."""
+    """Reason why a simulation cannot answer it; ends a sentence."""
     design: dict[Name, tuple[str | float, ...] | None]
     """Factors and their levels as published; null where the paper does not state them."""
     num_runs: PositiveInt | None
@@ -202,7 +202,7 @@ class EngineCampaign(AboutTheEngine):
 
 
 class ContinuationCampaign(AboutTheEngine):
-    """Whether treated requests continue as their isolated recomputations do, on a real engine."""
+    """Checks on a real engine that treated requests continue like isolated recomputations."""
 
     settings: ClassVar[frozenset[str]] = frozenset(
         {"campaign", "stage", "ledger", "note", "amend", "workers", "seeds"}
@@ -217,11 +217,11 @@ class ContinuationCampaign(AboutTheEngine):
     depths_tokens: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
     """Lengths of the shared prefix."""
     treatments: Annotated[tuple[Name, ...], Field(min_length=1)]
-    """What is done to the requests, by name."""
+    """Names of the treatments of the requests."""
     cap: PositiveInt
     """Most running requests."""
     slots_per_slab: PositiveInt
-    """S2's slots follow the size of a page, which depends on the element."""
+    """Slots of an S2 slab; their bytes follow from the page size, which depends on the element."""
     limit_s: PositiveFloat
     """Longest time for one check; a slower one is a failed attempt."""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
@@ -230,7 +230,7 @@ class ContinuationCampaign(AboutTheEngine):
 class ScaleConfig(Config):
     """Another size of the campaigns, for a small model on a slow device.
 
-    The laws and the memory a request needs, in pages, stay those of the paper.
+    The laws of the workload and the pages that a request needs stay those of the paper.
     """
 
     name: Name
@@ -245,8 +245,10 @@ class ScaleConfig(Config):
 
 
 class CollectionCampaign(Campaign):
-    """Several campaigns of any kind, one after the other. What of a launch a
-    member does not use is left to the others."""
+    """Several campaigns of any kind, one after the other.
+
+    A setting of the launch applies to the members that use it.
+    """
 
     kind: Literal["collection"]
     campaigns: Annotated[tuple[Name, ...], Field(min_length=1)]
@@ -262,7 +264,7 @@ class LabCampaign(CountedCampaign):
 
     organizations: Annotated[tuple[Name, ...], Field(min_length=1)]
     budget: Name
-    """Wide enough for the way that takes most."""
+    """Budget; large enough for the way that takes most pages."""
 
     @property
     def options(self) -> dict[str, tuple[Name, ...]]:
@@ -274,20 +276,20 @@ class BranchingCampaign(LabCampaign):
 
     kind: Literal["branching"]
     prefix_tokens: PositiveInt
-    """The prompt up to a checkpoint boundary of every organization."""
+    """Prompt tokens up to a boundary that is on the grid of every organization."""
     tail_tokens: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
-    """What the prompt has behind it."""
+    """Further prompt tokens after that boundary."""
     branches: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1)]
-    """Samples of one prompt."""
+    """Numbers of samples of one prompt."""
     output_tokens: PositiveInt
-    """Of each sample."""
+    """Output tokens of each sample."""
     beam_tail_tokens: Annotated[int, Field(ge=0)]
-    """Tail of the prompt that beams are searched over."""
+    """Tail of the prompt of the beam search."""
     beam_widths: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1)]
     beam_steps: PositiveInt
     """Tokens that a beam search generates."""
     seed: Seed
-    """Draws which beams go on."""
+    """Seed of the draws that choose the parents of beams."""
 
 
 class SpeculationCampaign(LabCampaign):
@@ -300,9 +302,9 @@ class SpeculationCampaign(LabCampaign):
     drafts: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
     """Draft tokens of a pass."""
     passes: PositiveInt
-    """Of each drafter."""
+    """Passes of each drafter."""
     vocabulary: Annotated[int, Field(ge=3)]
-    """Tokens of the models."""
+    """Number of distinct tokens of the models."""
     seed: Seed
 
 
@@ -319,13 +321,13 @@ class CacheLabCampaign(CountedCampaign):
     """Request i asks for identity stride * i mod identities."""
     identities: PositiveInt
     times_s: Annotated[tuple[Annotated[float, Field(ge=0.0)], ...], Field(min_length=1)]
-    """When the cache is looked at."""
+    """Times at which hits are counted."""
     first_requests: PositiveInt
-    """That have come at the start."""
+    """Requests that arrive at time 0."""
     rate_per_s: PositiveFloat
-    """Of those that follow."""
+    """Arrival rate of the requests that follow."""
     max_requests: PositiveInt
-    """Most that come at all."""
+    """Most requests that arrive in all."""
 
 
 CampaignConfig = Annotated[

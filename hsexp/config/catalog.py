@@ -1,9 +1,9 @@
 """Reads the options of a Hydra group without Hydra: a campaign's axes name several of them.
 
-Options lie in the folders of a search path: `conf`, and those that the command line adds
-(`--config-dir`, `hydra.searchpath`). The first folder that has a name gives it, as in Hydra. The
-command sets the path once (`follow`); it stands in the environment, so that a process that the
-command starts looks into the same folders.
+Options are files in the folders of a search path: `conf`, and those that the command line adds
+(`--config-dir`, `hydra.searchpath`). The first folder with an option of a name wins, as in Hydra.
+The command sets the path once (`follow`) in an environment variable, so that the processes that it
+starts use the same folders.
 """
 
 import json
@@ -18,7 +18,7 @@ import yaml
 from hsexp.config.base import ConfigError
 
 CONF = Path(__file__).parents[2] / "conf"
-"""Every number of the project lives below this folder."""
+"""Folder with every number of the project."""
 
 _SEARCH_PATH = "HSEXP_SEARCH_PATH"
 
@@ -28,18 +28,22 @@ R = TypeVar("R")
 
 def folders() -> tuple[Path, ...]:
     """The search path."""
-    told = os.environ.get(_SEARCH_PATH)
-    return tuple(map(Path, json.loads(told))) if told else (CONF,)
+    given = os.environ.get(_SEARCH_PATH)
+    return tuple(map(Path, json.loads(given))) if given else (CONF,)
 
 
 def follow(search_path: Iterable[Path]) -> None:
     """Set the search path of this process, and of those that it starts from now on."""
-    os.environ[_SEARCH_PATH] = json.dumps([str(folder.absolute()) for folder in search_path])
+    told = [str(folder.absolute()) for folder in search_path]
+    os.environ.pop(_SEARCH_PATH, None)
+    if told != [str(CONF)]:
+        os.environ[_SEARCH_PATH] = json.dumps(told)
 
 
 def follow_config_dir(arguments: Iterable[str]) -> list[str]:
-    """Look into a user's folder too, behind `conf`, if `config_dir=DIR` is among the arguments.
-    Returns the others.
+    """Append a user's folder to the search path if `config_dir=DIR` is among the arguments.
+
+    Returns the other arguments.
 
     Raises:
         ConfigError: DIR is not a folder.
@@ -57,14 +61,14 @@ def follow_config_dir(arguments: Iterable[str]) -> list[str]:
 
 
 def as_override() -> list[str]:
-    """The search path as Hydra reads it: an override, or none where it is `conf` alone."""
+    """The search path as an override for Hydra; empty where it is `conf` alone."""
     own = [f"file://{folder}".replace("'", r"\'") for folder in folders() if folder != CONF]
     quoted = ",".join(f"'{source}'" for source in own)
     return [f"hydra.searchpath=[{quoted}]"] if own else []
 
 
 def remembered(read: Callable[P, R]) -> Callable[P, R]:
-    """Call a function of options once for its arguments, as long as the search path stays."""
+    """Cache a function of options by its arguments and the search path."""
 
     found: dict[Hashable, R] = {}
 
@@ -79,12 +83,12 @@ def remembered(read: Callable[P, R]) -> Callable[P, R]:
 
 
 def options(group: str) -> list[str]:
-    """Names that the group offers."""
+    """Names of the group's options."""
     return sorted({path.stem for folder in folders() for path in (folder / group).glob("*.yaml")})
 
 
 def standing_options(group: str) -> list[str]:
-    """Those of `conf`, which a process that was not told of the search path knows too."""
+    """Names of the group's options in `conf`, which do not depend on the search path."""
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
@@ -101,13 +105,13 @@ def path_of(group: str, name: str) -> Path:
 
 
 def shown(group: str, name: str) -> str:
-    """Name of an option's file, for messages: `conf/budget/b63.yaml`, or where a user has it."""
+    """Path of an option's file, for messages: `conf/budget/b63.yaml`, or the user's path."""
     path = path_of(group, name)
     return str(path.relative_to(CONF.parent) if path.is_relative_to(CONF) else path)
 
 
 def read_file(group: str, name: str) -> dict[str, Any]:
-    """One option as its file has it.
+    """One option as it is in its file.
 
     Raises:
         ConfigError: there is no such option, or its file holds no YAML mapping.
@@ -122,7 +126,7 @@ def read_file(group: str, name: str) -> dict[str, Any]:
 
 
 def read_option(group: str, name: str) -> dict[str, Any]:
-    """One option as plain data, over the options of its group that its defaults list names.
+    """One option as plain data, merged over the options of its group in its defaults list.
 
     Raises:
         ConfigError: there is no such option, or its file holds no YAML mapping.

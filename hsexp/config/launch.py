@@ -23,7 +23,7 @@ from hsexp.sim.config import SchedulerConfig
 
 
 def _typed_as_text(value: object) -> object:
-    """Refuse 1e-3 and true, which Hydra reads as values: the text that was typed is lost."""
+    """Refuse 1e-3 and true: Hydra reads them as values, and the text that was typed is lost."""
     if not isinstance(value, str | Path):
         raise ValueError("must be text; a second pair of quotes keeps it one: name=\"'1e-3'\"")
     return value
@@ -63,8 +63,8 @@ class Launch(_Pins, Config):  # type: ignore[misc]  # made from the list of axes
 
     campaign: CampaignConfig | None
     stage: Literal["plan", "run", "all"]
-    """plan prints what would be done; run stops after the ledger, or after printing what was
-    counted; all goes on to the files of tables and figures."""
+    """plan only prints the cells, or the settings of a counted campaign; run stops after the
+    ledger, or after printing counted tables; all also writes the files of tables and figures."""
     ledger: Annotated[Path, BeforeValidator(_not_empty), BeforeValidator(_typed_as_text)] | None
     """Folder of the ledger; null uses ledgers/<campaign>/<engine>."""
     note: Text | None

@@ -1,4 +1,4 @@
-"""Refuse overrides that Hydra composes into something other than what was typed."""
+"""Refuse overrides from which Hydra composes something else than the user typed."""
 
 from collections.abc import Iterable
 
@@ -27,7 +27,7 @@ def refuse_several_options(overrides: Iterable[str]) -> None:
 
 
 def given_settings(overrides: Iterable[str]) -> dict[str, str]:
-    """What the command line sets: a dotted name or a group, and its value as it was typed."""
+    """Settings on the command line: dotted name or group -> value as typed."""
     return {
         override.key_or_group.replace("/", "."): str(override.input_line).partition("=")[2]
         for override in OverridesParser.create().parse_overrides(list(overrides))

@@ -1,4 +1,4 @@
-"""Hydra's search path as the folders that look-ups without Hydra use."""
+"""Passes Hydra's search path to the look-ups without Hydra."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -12,12 +12,12 @@ from hsexp.config.catalog import follow
 
 
 def follow_hydra(runtime: RuntimeConf) -> None:
-    """Make all look-ups take the search path of Hydra's `hydra.runtime`."""
+    """Make all look-ups use the search path in `hydra.runtime`."""
     follow(_folders(runtime.config_sources, Path(runtime.cwd)))
 
 
 def _folders(sources: Iterable[Any], cwd: Path) -> Iterator[Path]:
-    """Those of files and packages, in Hydra's order, without Hydra's own."""
+    """Folders of files and packages, in Hydra's order, without Hydra's own packages."""
     for source in sources:
         match source.schema:
             case "file":

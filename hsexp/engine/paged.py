@@ -228,11 +228,6 @@ class CompositeTable:
         )
         """[layer of an attention layer, composite id]"""
 
-    @property
-    def kernel_path(self) -> str:
-        """Which kernels read and write the states: cpu-ops or triton-fused."""
-        return self.ops.name
-
     def bind(self, layer: Any, pages: torch.Tensor) -> None:
         """Give a MambaMixer2 layer its part of the table, and its views of its raw pages."""
         composite, num_members = self._composites[layer.prefix], self.layout.num_members

@@ -19,7 +19,7 @@ from vllm.logger import init_logger
 from vllm.v1.engine import EngineCoreReadyResponse
 
 from hsexp.config.base import Config, ConfigError
-from hsexp.engine.settings import EngineSettings
+from hsexp.engine.settings import EngineSettings, label_text
 from hsexp.engine.targets import VLLM_VERSION, PatchError, require_active
 
 logger = init_logger(f"vllm.{__name__}")
@@ -104,7 +104,7 @@ class EngineReport(Config):
             "plugin": self.plugin,
             "vllm": self.vllm,
         }
-        return {name: _text(value) for name, value in values.items()}
+        return {name: label_text(value) for name, value in values.items()}
 
     def __str__(self) -> str:
         """One block for a log."""
@@ -293,11 +293,3 @@ def _dtype(tensor: Any) -> str:
 
 def _joined(pools: tuple[PoolReport, ...], field: str) -> str:
     return ",".join(f"{pool.name}={getattr(pool, field)}" for pool in pools)
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value)

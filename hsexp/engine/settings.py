@@ -234,3 +234,12 @@ def serving_defaults() -> dict[str, Any]:
     options = [entry for entry in root["defaults"] if isinstance(entry, dict)]
     chosen = {group: name for entry in options for group, name in entry.items()}
     return own | {axis.name: chosen[axis.name] for axis in MEMORY_AXES if chosen[axis.name]}
+
+
+def label_text(value: Any) -> str:
+    """A setting as the engine reports it: `hsexp:engine_info` carries text."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)

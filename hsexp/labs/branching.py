@@ -1,11 +1,11 @@
-"""What branching costs: forks that share, forks that copy everything, and requests anew.
+"""Cost of branching: forks that share, forks that copy everything, and new requests.
 
     share       one prefill; branches share its blocks and copy what they write (copy on write)
-    leaf        beams only: every step is a request of its own, from the kept end of another one
+    leaf        beams only: every step is a request of its own, from the kept leaf of another one
     copy        one prefill; every branch gets copies of all blocks and of the state
     recompute   every branch is a request of its own, from the deepest boundary that is cached
 
-Counted on the memory core; every number is beside what the rule predicts for it.
+Counted on the memory core; every number comes with the prediction of the rule.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,22 +33,22 @@ class BranchingRow:
     num_branches: int
     """Branches, or beams."""
     tail_tokens: int
-    """Tokens of the prompt behind the last common boundary."""
+    """Tokens of the prompt after the last common boundary."""
     page_copies: int
     """Attention pages that were copied."""
     state_copies: int
     rule_page_copies: int
-    """What the rule predicts."""
+    """Prediction of the rule."""
     rule_state_copies: int
     copied_bytes: int
-    """Of one layer."""
+    """Bytes copied in one layer."""
     peak_pages: int
-    """All pools together."""
+    """Most pages in use at once, all pools together."""
     peak_bytes: int
-    """Of one layer."""
+    """Most bytes in use at once, of one layer."""
     computed_tokens: int
     saved_tokens: int
-    """Tokens that recomputing would compute beside these."""
+    """Tokens that `recompute` computes in addition to these."""
 
 
 def fork_rows(
@@ -56,7 +56,7 @@ def fork_rows(
     config: MemoryConfig,
     nominal_bytes: int,
 ) -> list[BranchingRow]:
-    """Parallel samples of one prompt: every tail and number of branches, each way.
+    """Parallel samples of one prompt: every tail and number of branches, in each way.
 
     Raises:
         LabError: the budget is too small.
@@ -102,7 +102,7 @@ def beam_rows(
         choices = draw_parents(width, campaign.beam_steps, campaign.seed)
         labs: dict[Way, Lab] = {}
         for way in _SEARCHES:
-            # Leaves of the last step, and those of this one.
+            # leaves of the previous step, and of this one
             max_leaves = 2 * width if way == "leaf" else 0
             lab = labs[way] = Lab(config, nominal_bytes, max_leaves=max_leaves)
             if way in ("share", "copy"):
@@ -115,7 +115,7 @@ def beam_rows(
 
 
 def draw_parents(width: int, num_steps: int, seed: int) -> list[list[int]]:
-    """For each step the beams that go on, by place; the first step widens the root."""
+    """For each step the parent of every beam, by place; the first step widens the root."""
     rng = np.random.default_rng([seed, width])
     return [
         [0] * width,
@@ -130,7 +130,7 @@ _SEARCHES: tuple[Way, ...] = ("share", "leaf", "copy", "recompute")
 def _sample(
     lab: Lab, way: Way, prompt: Sequence[int], num_branches: int, output_tokens: int
 ) -> None:
-    """One prompt, several outputs that differ from their first token on."""
+    """Compute several outputs of one prompt; they differ from their first token on."""
     if way == "recompute":
         first = lab.start([*prompt, _token(0, 0)])
         lab.compute(first)
@@ -209,7 +209,7 @@ def _reorder(lab: Lab, beams: Beams, known: dict[int | str, Line], parents: Sequ
 def _search_by_requests(
     lab: Lab, prompt: Sequence[int], choices: Sequence[Sequence[int]], *, leaves: bool
 ) -> None:
-    """As an engine without forks does it: every beam of every step is a new request."""
+    """Search as an engine without forks does: every beam of every step is a new request."""
     root = lab.start(prompt)
     lab.compute(root)
     lab.release(root, leaf=leaves)
@@ -273,5 +273,5 @@ def _rows(
 
 
 def _token(step: int, place: int) -> int:
-    """A token that no other place of any step has, and no prompt."""
+    """A token that differs from those of all other places and steps, and of all prompts."""
     return 1_000_000 + 1_000 * step + place

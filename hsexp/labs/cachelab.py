@@ -1,12 +1,12 @@
 """The cyclic working set: how many requests a cache of a given capacity serves.
 
     stride 2 of 16    0 2 4 6 8 10 12 14 | 0 2 4 ...      eight identities, one after the other
-    capacity 4        each is gone when it comes again     0 hits in the first sixteen requests
-    capacity 8        all are there the second time        8 hits
+    capacity 4        each is lost before it is used again 0 hits in the first sixteen requests
+    capacity 8        all are cached the second time       8 hits
 
-Requests come at a steady rate after a first batch. The cache is a `PagePool` with its own order of
-reassignment: an entry that is hit goes to the end of the queue. There is no branch, no sharing and
-no copy here: the lab only shows why more distinct state than fits hits nothing at all.
+Requests arrive at a steady rate after a first batch. The cache is a `PagePool` with its own order
+of reassignment: an entry that is hit goes to the end of the queue. The lab has no branches, sharing
+or copies: it only shows why a cache has no hits at all when more distinct state is used than fits.
 """
 
 import math
@@ -28,7 +28,7 @@ LEAST_RECENTLY_USED = ReleaseOrder(
 
 @dataclass(frozen=True, kw_only=True)
 class CacheLabRow:
-    """One cache after a while."""
+    """Hits of one cache at one time."""
 
     capacity: int
     """Entries that fit."""
@@ -37,10 +37,10 @@ class CacheLabRow:
     num_identities: int
     """Distinct entries that the requests ask for."""
     num_requests: int
-    """That have come by then."""
+    """Requests that have arrived by then."""
     hits: int
     first_hits: int
-    """Among the first batch."""
+    """Hits among the first batch."""
 
 
 def cachelab_rows(campaign: CacheLabCampaign) -> list[CacheLabRow]:
@@ -66,13 +66,13 @@ def cachelab_rows(campaign: CacheLabCampaign) -> list[CacheLabRow]:
 
 
 def num_requests_at(campaign: CacheLabCampaign, time_s: float) -> int:
-    """N = min(most, first + floor(rate t))."""
+    """Requests that have arrived: N = min(max, first + floor(rate t))."""
     arrived = campaign.first_requests + math.floor(campaign.rate_per_s * time_s)
     return min(campaign.max_requests, arrived)
 
 
 def hits_of(capacity: int, stride: int, num_requests: int, identities: int) -> list[bool]:
-    """Whether each request finds its identity, request i asking for stride * i mod identities."""
+    """Whether each request finds its identity; request i asks for stride * i mod identities."""
     spec = PoolSpec(name="cache", num_pages=capacity + 1, page_bytes=1)
     pool = PagePool(spec, LEAST_RECENTLY_USED)
     index: CacheIndex[int] = CacheIndex()

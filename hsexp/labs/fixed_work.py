@@ -1,4 +1,4 @@
-"""`campaign=fixed_work`: the same work in steps of another shape, by the device's step-time model.
+"""`campaign=fixed_work`: equal work in steps of other shapes, by the device's step-time model.
 
     width    | 16 D |            or  | 8 D | 8 D |
     mixing   | 512 P + 15 D |    or  | 512 P | 15 D |
@@ -19,7 +19,7 @@ class Shape:
     """One way to cut the work into steps."""
 
     steps: tuple[tuple[int, int], ...]
-    """Decode and prefill tokens of each."""
+    """Decode and prefill tokens of each step."""
     total_s: float
     """Modelled time of all steps."""
 
@@ -52,7 +52,7 @@ class Comparison:
 
     @property
     def saving_s(self) -> float:
-        """What the split shape saves; negative where it costs more."""
+        """Time saved by the split shape; negative where it costs more."""
         return self.joined.total_s - self.split.total_s
 
 

@@ -1,7 +1,7 @@
 """Lines of tokens that run through a memory by hand: the requests of the labs.
 
-A line has computed some tokens and writes the next ones a step at a time; what it counts is what an
-engine would have to compute and copy for it.
+A line has computed some tokens and writes the next ones a step at a time. The lab counts the tokens
+and the copies that an engine would need for it.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ from hsexp.memory import (
 
 
 class LabError(ValueError):
-    """A lab does not fit the budget that it was given."""
+    """A lab does not fit its budget."""
 
 
 class TokenKeys(Sequence[Hashable]):
@@ -61,7 +61,7 @@ class Line:
 
 
 class Lab:
-    """One memory, and what was done in it."""
+    """One memory, and counts of the work in it."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class Lab:
         self.organization = config.layout
         self.num_lines = 0
         self.computed_tokens = 0
-        """Tokens that were computed, those computed again included."""
+        """Tokens that were computed, including those computed again."""
         self.copies: Counter[str] = Counter()
-        """By kind."""
+        """Copies by kind."""
         self.copied_bytes = 0
-        """Of one layer."""
+        """Bytes copied in one layer."""
         self.peak_pages = 0
         """Most pages in use at once, all pools together."""
         self.peak_bytes = 0
@@ -91,13 +91,13 @@ class Lab:
     # -- lines -----------------------------------------------------------------------------------
 
     def start(self, tokens: Sequence[int], *, leaf: bool = False) -> Line:
-        """A new request, from a leaf of all its tokens but the last, or else from its deepest hit.
+        """A new request, from a leaf of all its tokens except the last, or from its deepest hit.
 
         Raises:
             LabError: it does not fit.
         """
         line, memory = Line(self, tokens, len(tokens)), self.memory
-        memory.cache.step += 1  # what earlier steps published can be hit
+        memory.cache.step += 1  # entries of earlier steps can be hit
         found: Hit | None = None
         if leaf:
             key = self.leaf_key(line, len(tokens) - 1)
@@ -111,7 +111,7 @@ class Lab:
         return line
 
     def fork(self, parent: Line, token: int, *, by_copying: bool = False) -> Line:
-        """A line that goes on from the parent's computed tokens with one of its own.
+        """A line that continues the parent's computed tokens with one token of its own.
 
         Raises:
             LabError: there is no room for the copies.
@@ -127,7 +127,7 @@ class Lab:
         return child
 
     def compute(self, *lines: Line) -> None:
-        """Steps until every line has computed all its tokens, states on every boundary.
+        """Run steps until every line has computed all its tokens; states fall on every boundary.
 
         Raises:
             LabError: there is no room.
@@ -144,7 +144,7 @@ class Lab:
                 line.computed = end
 
     def end_step(self) -> None:
-        """Carry out the copies, and note what is in use."""
+        """Count the copies and the pages in use."""
         self._note_use()
         for copy in self.memory.take_copies():
             self.copies[copy.kind] += 1
@@ -159,7 +159,7 @@ class Lab:
         return exact_prefix(line.sequence.keys, self.memory.block_size, line.tokens[:num_tokens])
 
     def in_one_line(self) -> str:
-        """How full the pools are."""
+        """Use of the pools, in one line."""
         return "; ".join(self.memory.describe().splitlines())
 
     # -- counts ----------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class Lab:
         )
 
     def _bytes_of(self, copy: Copy) -> int:
-        """What a copy moves: the page of a block, or the payload of a state."""
+        """Bytes of a copy: the page of a block, or the payload of a state."""
         geometry = self.organization.geometry
         if copy.kind == "attention":
             return self.memory.block_size * geometry.kv_token_bytes

@@ -1,4 +1,4 @@
-"""A memory of a size that can be drawn: blocks of 4 tokens, checkpoints every 8."""
+"""A memory small enough to draw: blocks of 4 tokens, checkpoints every 8."""
 
 from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
@@ -12,11 +12,11 @@ BLOCK_TOKENS = 4
 GRID_TOKENS = 8
 _MODEL = "falcon_h1_7b"
 _NUM_STATES = 16
-"""Composites that fit; half of the budget, so that blocks are plenty."""
+"""Composites that fit in half of the budget; the other half holds blocks."""
 
 
 def small_lab() -> Lab:
-    """D0, whose attention pool holds nothing but blocks, with small blocks."""
+    """A lab with D0, whose attention pool holds only blocks, and small blocks."""
     native = parse_union(OrganizationConfig, read_option("organization", "d0"), path="d0")
     assert isinstance(native, D0Config)
     config = native.model_copy(

@@ -1,8 +1,8 @@
-"""What drafting yields and costs: tokens of a pass, tokens computed twice, and states in memory.
+"""Yield and cost of drafting: tokens of a pass, tokens computed twice, and states in memory.
 
 The sampler is real, over models whose distributions are known; the memory is the core's. Drafts
 are cut at checkpoint boundaries (`hsexp.memory.branching.drafting`), which the expected number
-does not know.
+ignores.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from hsexp.speculation import DilutedDrafter, SpeculativeDecoder, expected_token
 from hsexp.speculation.sampling import Probabilities
 
 NEVER = 0
-"""A token that the target does not say, for the drafter to be wrong with."""
+"""A token that the target never generates, which the drafter proposes when it is wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,27 +28,27 @@ class PassRow:
     acceptance: float
     num_drafts: int
     expected_tokens: float
-    """Of a pass, (1 - a^(K + 1)) / (1 - a)."""
+    """Expected tokens of a pass, (1 - a^(K + 1)) / (1 - a)."""
     counted_tokens: float
-    """Mean of the passes that were run."""
+    """Mean tokens of the passes that were run."""
     num_passes: int
     computed_tokens: float
-    """Mean of a pass: known tokens, accepted drafts of the pass before, and drafts."""
+    """Mean of a pass: known tokens, accepted drafts of the previous pass, and drafts."""
     most_computed: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScratchRow:
-    """What drafts take beside a running request, in one organization."""
+    """Memory of drafts in addition to a running request, in one organization."""
 
     organization: str
     num_drafts: int
     scratch_bytes: int
     """One scratch state of one layer, as the organization allocates it."""
     state_a_draft_bytes: int
-    """A state for every draft, from which the right one would be chosen."""
+    """Bytes of the alternative: a state for every draft, of which the right one is kept."""
     scratch_in_tokens: int
-    """Tokens whose KV weighs as much as one state."""
+    """Tokens whose KV is as large as one state."""
 
 
 class SeededChain:
@@ -87,7 +87,7 @@ def pass_rows(
 
 
 def scratch_rows(campaign: SpeculationCampaign, config: MemoryConfig) -> list[ScratchRow]:
-    """Bytes of the two ways to take drafts back."""
+    """Bytes of the two ways to reject drafts."""
     organization = config.layout
     geometry = organization.geometry
     state_bytes = geometry.composites * geometry.composite_bytes
@@ -125,7 +125,7 @@ def _passes(campaign: SpeculationCampaign, lab: Lab, acceptance: float, num_draf
             raise LabError(f"{lab.name}: {lab.in_one_line()}")
         made = decoder.run_pass(line.tokens, drafts)
         lab.end_step()
-        if drafts == num_drafts:  # not one that a boundary cut short
+        if drafts == num_drafts:  # leave out passes that a boundary cut short
             yielded.append(len(made.tokens))
             computed.append(known - line.computed + drafts)
         line.tokens += made.tokens

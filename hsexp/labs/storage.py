@@ -13,14 +13,14 @@ from hsexp.memory.organizations.d0 import D0Config
 
 @dataclass(frozen=True, kw_only=True)
 class UnitRow:
-    """What one organization allocates for the smallest state of each kind (Table 1)."""
+    """Allocation of one organization for the smallest state of each kind (Table 1)."""
 
     organization: str
     block_tokens: int
     grid_tokens: int
     block_bytes: int
     checkpoint_bytes: int
-    """A checkpoint alone, as its allocation rounds it."""
+    """Bytes of one checkpoint alone, rounded up to whole pages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class StorageRow:
 
     mix: StateMix
     slabs: int
-    """Slabs that S2 allocates; 0 where no organization has any."""
+    """Slabs that S2 allocates; 0 where no organization has slabs."""
     allocated_bytes: dict[str, int]
     capacity: dict[str, int]
     """Whole repeats of the mix that fit the capacity budget (A8, D2)."""
@@ -37,7 +37,7 @@ class StorageRow:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetRow:
-    """What one organization makes of a nominal budget (Table B-2)."""
+    """Pools of one organization under a nominal budget (Table B-2)."""
 
     budget: BudgetConfig
     organization: str
@@ -52,7 +52,7 @@ class FeasibilityRow:
     attention_bytes: int
     recurrent_bytes: int
     limits_bytes: dict[str, Fraction]
-    """By pool; a shared pool has one."""
+    """Limits by pool; a shared pool has one."""
     feasible: bool
 
 
@@ -78,7 +78,7 @@ def unit_rows(memories: Sequence[MemoryConfig]) -> list[UnitRow]:
 def storage_rows(
     memories: Sequence[MemoryConfig], mixes: Sequence[MixConfig], capacity_bytes: int
 ) -> list[StorageRow]:
-    """Bytes of each state set (Table A-1), and how often it fits (Appendix A).
+    """Bytes of each state set (Table A-1), and how many times it fits (Appendix A).
 
     Raises:
         ValueError: a mix has fewer slabs than its checkpoints need.
@@ -124,7 +124,7 @@ def budget_rows(
 def feasibility_rows(
     memories: Sequence[MemoryConfig], config: FeasibilityConfig
 ) -> list[FeasibilityRow]:
-    """The same state set in D0's split of the case and in the shared pools."""
+    """The state set of `config` in D0, with the split of `config`, and in the shared pools."""
     mix = StateMix(attention_tokens=config.mix.attention_tokens, checkpoints=config.mix.checkpoints)
     attention = StateMix(attention_tokens=mix.attention_tokens, checkpoints=0)
     rows = []
@@ -144,7 +144,7 @@ def feasibility_rows(
 
 
 def _split(memory: MemoryConfig, attention_fraction: float) -> MemoryConfig:
-    """The memory with another split of the budget; shared pools have none."""
+    """The memory with another split of the budget; one with a shared pool stays as it is."""
     organization = memory.organization
     if not isinstance(organization, D0Config):
         return memory

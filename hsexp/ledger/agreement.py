@@ -1,4 +1,4 @@
-"""Whether runs may stand in a ledger: its contract against that of a launch."""
+"""Whether a ledger accepts runs: compares its contract with that of a launch."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,12 +11,12 @@ from hsexp.plan.cells import Cell, canonical_json
 
 
 class Agreement:
-    """What one process and the ledger take names to mean."""
+    """What names mean to one process and to the ledger."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._agreed: Contract | None = None
-        """What this process was told that its runs mean."""
+        """The contract that this process gave for its runs."""
         self._num_extensions = 0
         """Extensions of the ledger's contract that `_agreed` was compared with."""
 
@@ -36,7 +36,7 @@ class Agreement:
         self._agreed, self._num_extensions = agreed, len(self._log.history.extensions)
 
     def keep(self) -> None:
-        """Under the lock: what other processes added since then must leave our names alone."""
+        """Under the lock: refuse if another process has changed the meaning of our names."""
         history = self._log.history
         if self._agreed is None or len(history.extensions) == self._num_extensions:
             return
@@ -66,5 +66,5 @@ class Agreement:
 
 
 def _setting(row: Row) -> str:
-    """What the analysis tells rows apart by."""
+    """The key by which the analysis distinguishes rows."""
     return canonical_json([row["block"], row["axes"]])

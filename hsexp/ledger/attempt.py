@@ -29,7 +29,7 @@ PROVENANCE_COLUMNS = (
     "wall_s",
     "traceback",
 )
-"""Fixed columns of the attempt frame; the axes and the metrics stand between them."""
+"""Fixed columns of the attempt frame; the axes and the metrics come between them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class EngineFacts:
     """Where durations come from: a named step-time model, or the wall clock."""
     data_kind: Literal["simulated", "measured"]
     observed: Mapping[str, Any] = field(default_factory=dict)
-    """What the engine reads back of itself, e.g. its pool plan; plain data."""
+    """What the engine reports about itself, e.g. its pool plan; plain data."""
 
     def __post_init__(self) -> None:
         canonical_json(self.observed)
@@ -51,7 +51,7 @@ class EngineFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One try of a cell. The ledger numbers it when it records it."""
+    """One try of a cell. The ledger numbers it on recording."""
 
     cell: Cell
     status: Literal["ok", "failed"]
@@ -62,12 +62,12 @@ class Attempt:
     """Summary numbers. None or NaN is unknown."""
     workload_digest: str | None
     engine: EngineFacts | None
-    """None when the try ended before the engine could say."""
+    """None when the try ended before the engine reported them."""
     provenance: Provenance
     started_at: str
     """UTC, ISO 8601."""
     wall_s: float | None
-    """None when nobody was left to measure it."""
+    """None when the process that measured it was killed."""
 
     def __post_init__(self) -> None:
         if (self.status == "ok") != (self.reason is None):
@@ -87,7 +87,7 @@ class Attempt:
             raise ValueError(f"{_names(twice)} is both an axis and a metric")
 
     def to_row(self, attempt_id: str) -> dict[str, Any]:
-        """The journal's form: plain JSON data, unknown numbers as null."""
+        """The row as the journal stores it: plain JSON data, unknown numbers as null."""
         engine = self.engine
         return {
             "cell_id": self.cell.cell_id,
@@ -119,7 +119,7 @@ class Attempt:
 
 
 def _known(value: Metric) -> Metric:
-    """A plain number (NumPy's are none), or None where it is unknown."""
+    """A plain Python number, also for a NumPy one, or None where it is unknown."""
     if value is None or math.isnan(value):
         return None
     return int(value) if isinstance(value, Integral) else float(value)

@@ -27,7 +27,7 @@ OPTIONS, BLOCKS, WORDS = "options", "blocks", "words"
 
 @dataclass(frozen=True, kw_only=True)
 class Contract:
-    """A contract taken apart."""
+    """A contract, split into its parts."""
 
     shared: Mapping[str, Any]
     terms: Mapping[Term, Any]
@@ -54,9 +54,9 @@ class Contract:
         return data | ({WORDS: self.words} if self.words else {})
 
     def terms_of(self, row: Mapping[str, Any]) -> set[Term]:
-        """The terms that stand behind a row's axes and block.
+        """The terms that a row's axes and block name.
 
-        An option whose meaning depends on two axes is called by both: `organization/dtype` has
+        An option whose meaning depends on two axes is named by both: `organization/dtype` has
         `s2/float32`.
         """
         return {term for term in self.terms if _names(term, row)}
@@ -66,11 +66,11 @@ class Contract:
         return replace(self, terms={term: self.terms[term] for term in self.terms if term in kept})
 
     def extended(self, news: "Contract") -> Self:
-        """With further terms; a term that both have means what the news say."""
+        """This contract with further terms; where both have a term, that of `news` wins."""
         return replace(self, terms={**self.terms, **news.terms}, words=self.words or news.words)
 
     def news(self, run: "Contract") -> "Contract":
-        """What this contract has to take over from a run's: terms that are new or changed."""
+        """The terms of a run's contract that are new here or changed."""
         return replace(
             run,
             shared={},
@@ -91,7 +91,7 @@ class Contract:
 
 
 def plain_data(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The data as JSON gives it back: tuples are lists, keys are sorted."""
+    """The data after a round trip through JSON: tuples are lists, keys are sorted."""
     plain: dict[str, Any] = json.loads(canonical_json(data))
     return plain
 
@@ -112,7 +112,7 @@ def _plain(data: Any) -> Any:
 
 
 def _number(text: str) -> float | int:
-    """1.0 and 1 are one number."""
+    """Parse a float; 1.0 becomes 1, so that both compare equal as text."""
     value = float(text)
     return int(value) if value.is_integer() else value
 

@@ -12,7 +12,7 @@ from hsexp.ledger.history import History
 from hsexp.ledger.journal import LedgerError
 
 COMPARABLE_COLUMNS = ("engine", "device", "time_model")
-"""Rows that differ in one of these never stand in one analysis."""
+"""Rows that differ in one of these are never analysed together."""
 
 
 def attempt_frame(history: History, ids: Sequence[str]) -> pd.DataFrame:
@@ -58,7 +58,7 @@ def _union(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _text(value: object) -> str | None:
-    """Nested provenance is JSON in its column."""
+    """A text as it is; nested provenance as JSON."""
     return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
@@ -67,7 +67,7 @@ def _texts(values: Iterable[str | None]) -> "pd.Series[Any]":
 
 
 def _numbers(values: Iterable[float | None]) -> "pd.Series[Any]":
-    """Whole numbers stay whole where every one is known."""
+    """A column of integers where all values are known integers, else of floats."""
     known = [math.nan if value is None else value for value in values]
     whole = bool(known) and all(isinstance(value, int) for value in known)
     return pd.Series(known, dtype="int64" if whole else "float64")

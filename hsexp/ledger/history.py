@@ -1,9 +1,9 @@
-"""What a journal's events add up to: the attempts, which of them count, and where tables are.
+"""State of a ledger after its journal's events: attempts, which of them count, and their tables.
 
 Invariant: every cell with an ok attempt that was never excluded has exactly one adopted attempt.
-A kill may part an ok attempt from the event that adopts it; the fold adopts it all the same and
+A kill may separate an ok attempt from the event that adopts it; the fold adopts it all the same and
 keeps it in `implied` until a writer has added the event. A decision about an attempt that no line
-records (its line was damaged and removed by hand) decides nothing: its cell is open.
+records (its line was damaged and removed by hand) has no effect: its cell is open.
 """
 
 import re
@@ -16,7 +16,7 @@ from hsexp.ledger.journal import Event, LedgerError
 from hsexp.ledger.older import contract_of_header
 
 SCHEMA = 1
-"""Of the events. A reader refuses any other."""
+"""Version of the events. A reader refuses any other."""
 
 FIRST_OK = "first ok attempt"
 
@@ -27,10 +27,10 @@ _FIELDS: dict[str, Any] = {
     **dict.fromkeys(("axes", "metrics", "provenance"), dict),
     "reason": (str, type(None)),
 }
-"""What every row has, and of which type."""
+"""Fields that every row has, and their types."""
 
 _ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]*")
-"""Ids become names of files; a path would lead out of the ledger."""
+"""Ids become file names; one with a slash could point outside the ledger."""
 
 _JOINED = re.compile(r"(requests|steps)-[0-9]+\.parquet")
 
@@ -43,7 +43,7 @@ class Place:
     group: int
     """The row group of the file that holds it."""
     sha256: str
-    """Of that row group's bytes."""
+    """SHA-256 of that row group's bytes."""
 
 
 class History:
@@ -53,25 +53,25 @@ class History:
         self.num_events = 0
         self.header: Event | None = None
         self.extensions: list[Event] = []
-        """Terms that the contract took on after the header, in order."""
+        """Terms that the contract gained after the header, in order."""
         self.launches: list[Event] = []
         self.rows: dict[str, Row] = {}
         """Every attempt by its id, in order of recording."""
         self.attempts_of: dict[str, list[str]] = {}
         self.named: set[str] = set()
-        """Ids of attempts that any event names, also those without a row; none is given twice."""
+        """Ids of attempts that any event names, also those without a row; no id is used twice."""
         self.adopted: dict[str, str] = {}
         """The attempt that counts, by cell."""
         self.implied: dict[str, str] = {}
-        """Those of `adopted` that no event states yet."""
+        """Entries of `adopted` that no event records yet."""
         self.adoption_reasons: dict[str, str] = {}
         self.exclusion_reasons: dict[str, str] = {}
         self.places: dict[str, dict[str, Place]] = {"requests": {}, "steps": {}}
-        """By kind of table and attempt; a table that was never joined has none."""
+        """Joined tables by kind and attempt; a loose table has no entry."""
         self.footers: dict[str, str] = {}
-        """SHA-256 of the footer of every joined file that there ever was."""
+        """SHA-256 of the footer of every joined file, also of those removed since."""
         self.registered: Event | None = None
-        """What was fixed before the first run; ledgers from before this was kept have none."""
+        """The registration event; None in ledgers written before registrations existed."""
         self.amendments: list[Event] = []
 
     @property
@@ -84,7 +84,7 @@ class History:
         return contract
 
     def terms_with_runs(self, contract: Contract) -> set[Term]:
-        """Those of a contract that may not change any more. A failed attempt measured nothing."""
+        """Terms of a contract that may no longer change. A failed attempt measured nothing."""
         return set().union(*(contract.terms_of(row) for row in self._runs()))
 
     def _runs(self) -> list[Row]:
@@ -129,7 +129,7 @@ class History:
             raise LedgerError(
                 f"the first event must be the header, got {kind!r}"
                 if self.header is None
-                else "a second header; two journals stand in one file"
+                else "a second header; the file contains two journals"
             )
         match kind:
             case "header":
@@ -203,7 +203,7 @@ class History:
             self.implied.pop(cell_id, None)
 
     def _join(self, kind: str, file: str, footer: str, digests: dict[str, str]) -> None:
-        """The tables of these attempts are from now on the row groups of a file, in order."""
+        """From now on the tables of these attempts are the row groups of a file, in order."""
         if not _JOINED.fullmatch(file) or not file.startswith(f"{kind}-"):
             raise LedgerError(f"the file of joined tables cannot be {file!r}")
         self.footers[file] = footer

@@ -1,11 +1,11 @@
 """Joining: many loose tables become row groups of one file, as safely as they were recorded.
 
-The order is what makes a kill harmless at any instant: the joined file is whole and durable, then
-it gets its name, then the journal says what is in it, and only then the loose tables go. Before the
-event they count, after it the joined file does; whatever else is there, `TableFiles.tidy` removes.
+The order makes a kill harmless at any instant: the joined file is written durably, then it gets its
+name, then the journal records its contents, and only then the loose tables are removed. Before the
+event the loose tables count, after it the joined file does; `TableFiles.tidy` removes the rest.
 
-A joined file that is not larger than what joins it is taken along, so that n launches leave some
-log n files and each table is written some log n times.
+A joined file with no more tables than the new ones is joined with them, so that n launches leave
+about log n files and each table is written about log n times.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ from hsexp.ledger.tables import TableFiles, schema_key
 def join_tables(log: Log, files: TableFiles) -> list[Path]:
     """Join the loose tables of one kind. Other processes may record, read and join meanwhile.
 
-    Damaged tables stay as they are, to be told of when somebody reads them. Returns what
+    Damaged tables stay as they are; reading them reports the damage. Returns the files that
     `TableFiles.tidy` set aside.
 
     Raises:
@@ -40,7 +40,7 @@ def join_tables(log: Log, files: TableFiles) -> list[Path]:
 
 
 def remove_unfinished(log: Log, files: TableFiles) -> None:
-    """What a killed joining left, unless one is under way."""
+    """Remove what a killed join left behind, unless a join is under way."""
     with _alone(log, files) as alone:
         if alone:
             files.remove_unfinished()
@@ -101,6 +101,6 @@ def _join(log: Log, files: TableFiles, attempt_ids: list[str]) -> list[Path]:
 
 
 def _require_equal(written: pa.Table, table: pa.Table, attempt_id: str) -> None:
-    """What was written is what is about to be removed. NaN equals NaN here."""
+    """Refuse if the written table differs from the one to be removed. NaN equals NaN here."""
     if not (written.equals(table) or written.to_pandas().equals(table.to_pandas())):
         raise LedgerError(f"attempt {attempt_id}: its table changes when it is joined")

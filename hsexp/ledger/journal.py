@@ -4,10 +4,10 @@ Owns one file and its lock. A line is valid JSON and carries the CRC-32 of its e
 
     {"crc":"1f2e3d4c","event":{"kind":"adopt", ...}}\n
 
-Invariant: up to `offset` the file consists of whole, checked lines, all handed out by `read_new`.
-Whatever follows the last whole line is the torn end of an append that never returned: the next
-writer moves it to a side file (`journal.torn-1`, `-2`, ...) before it adds a line. A damaged line
-with a whole line behind it is no torn end but damage, and is refused.
+Invariant: up to `offset` the file consists of whole, checked lines, all returned by `read_new`.
+Bytes after the last whole line are the torn end of an append that never returned: the next
+writer moves them to a side file (`journal.torn-1`, `-2`, ...) before it adds a line. A damaged line
+followed by a whole line is not a torn end but damage, and is refused.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ _CRC_DIGITS = 8
 _BODY = len(_HEAD) + _CRC_DIGITS + len(_MIDDLE)
 
 _LOCK_WAIT_S = 60.0
-"""An append takes milliseconds; a lock held this long belongs to a process that is stopped."""
+"""An append takes milliseconds; a process that holds the lock this long is stopped."""
 _LOCK_POLL_S = 0.002
 
 
@@ -39,7 +39,7 @@ class LedgerError(Exception):
 
 
 class NoTableError(LedgerError):
-    """A run kept no such table."""
+    """A run has no table of this kind."""
 
 
 class Journal:
@@ -64,7 +64,7 @@ class Journal:
         return events
 
     def digest(self, *, without: str) -> str:
-        """SHA-256 (64 hex digits) of the file's whole lines but those of one kind of event."""
+        """SHA-256 (64 hex digits) of the file's whole lines, except events of one kind."""
         digest = hashlib.sha256()
         for line in _lines(self.path.read_bytes()):
             event = _decode(line)
@@ -98,10 +98,10 @@ class Journal:
             return events
 
     def append(self, events: Sequence[Mapping[str, Any]]) -> None:
-        """Add all events by one write and wait until the disk has them.
+        """Add all events in one write and wait until the disk has them.
 
-        The caller is inside `exclusive` and has called `repair`, so that it knows every line
-        before its own. `read_new` hands the events out afterwards.
+        The caller is inside `exclusive` and has called `repair`, so that it has read every line
+        before its own. `read_new` returns the events afterwards.
 
         Raises:
             LedgerError: the disk refused; the file is as it was before.
@@ -118,7 +118,7 @@ class Journal:
         try:
             assert os.fstat(descriptor).st_size == self.offset, "append needs a repaired journal"
             try:
-                # One call, unless the disk fills inside it: then the next one says so.
+                # One call, unless the disk fills during it: then the next call raises.
                 written = os.write(descriptor, data)
                 while written < len(data):
                     written += os.write(descriptor, data[written:])
@@ -130,7 +130,7 @@ class Journal:
             os.close(descriptor)
 
     def _scan(self) -> tuple[list[Event], bytes]:
-        """Whole lines from `offset` on, and the bytes behind the last of them."""
+        """Whole lines from `offset` on, and the bytes after the last of them."""
         lines = _lines(self._read_from_offset())
         events: list[Event] = []
         for index, line in enumerate(lines):
@@ -182,7 +182,7 @@ class Journal:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Write a file that is there whole or not at all, also after a power failure.
+    """Write a file so that it exists whole or not at all, also after a power failure.
 
     Raises:
         LedgerError: the disk refused; nothing is left behind.

@@ -1,4 +1,4 @@
-"""The journal of one ledger and the history that it adds up to, kept in step."""
+"""The journal of one ledger and its history, kept in step."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from hsexp.ledger.journal import Event, Journal, LedgerError
 
 
 class Log:
-    """What one process knows of a ledger's events. A reader's knowledge is a snapshot."""
+    """A ledger's events as one process has read them. A reader's log is a snapshot."""
 
     def __init__(self, path: Path, *, writable: bool) -> None:
         self.path = path
@@ -17,10 +17,10 @@ class Log:
         self.history = History()
         self._writable = writable
         self._later: Log | None = None
-        """What a reader knows beyond its snapshot."""
+        """A second log of a reader, newer than its snapshot."""
 
     def current(self) -> History:
-        """With what other processes added, if this one writes."""
+        """The history, with events that other processes added if this one writes."""
         if self._writable:
             self.refresh()
         return self.history
@@ -39,7 +39,7 @@ class Log:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """The lock, every event so far, and no adoption left unsaid."""
+        """Hold the lock, with every event so far read and every implied adoption recorded."""
         self.require_writable()
         with self.journal.exclusive():
             self._apply(self.journal.repair())
@@ -49,7 +49,7 @@ class Log:
             yield
 
     def append(self, events: Sequence[Event]) -> None:
-        """Inside `writing`.
+        """Add events. Call it inside `writing`.
 
         Raises:
             LedgerError: the disk refused; the ledger is as it was before.
@@ -64,7 +64,7 @@ class Log:
 
     def require_writable(self) -> None:
         if not self._writable:
-            raise LedgerError(f"{self.path}: was opened for reading; use Ledger.open to write")
+            raise LedgerError(f"{self.path}: opened for reading; use Ledger.open to write")
 
     def _apply(self, events: Iterable[Event]) -> None:
         try:

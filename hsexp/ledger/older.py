@@ -1,7 +1,7 @@
 """Contracts of older ledgers, in today's form.
 
-They named every option of every group, used or not, and the laws of the blocks by the option that
-a block chose. What still counts of one is what its rows use.
+They named every option of every group, used or not, and named the laws of a block by the option
+that it chose. Only what the rows use still counts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from hsexp.ledger.contract import BLOCKS, OPTIONS, WORDS, Contract
 _GROUPS = ("organization", "retention", "pinning", "isolation")
 _LAWS = ("workload", "arrivals")
 _FREE_TEXT = ("description", "source")
-"""Fields of a device that decide nothing."""
+"""Fields of a device that do not affect a run."""
 
 
 def contract_of_header(data: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> Contract:
@@ -61,7 +61,7 @@ def _serving(data: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> dict
 
 
 def _laws(data: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
-    """The laws behind a row, where they can be told apart."""
+    """The laws of a row, where they can be determined."""
     config = _recorded_config(row)
     laws = {}
     for group in _LAWS:
@@ -77,13 +77,13 @@ def _laws(data: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recorded_config(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Measured rows keep the cell's whole configuration."""
+    """The cell's whole configuration, which measured rows keep."""
     config: dict[str, Any] | None = (row["provenance"].get("engine_facts") or {}).get("config")
     return config
 
 
 def _continuation(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Organizations, which follow the element's bytes, were not named."""
+    """Options are empty: organizations follow from the element's bytes and were not named."""
     kept = {key: value for key, value in data.items() if key not in ("slots_per_slab", "model")}
     model = {key: value for key, value in data["model"].items() if key != "dtype_bytes"}
     return {**kept, "model": model, OPTIONS: {}}

@@ -1,4 +1,4 @@
-"""Where a row comes from: the code, the packages and the host. No names, no paths, no secrets."""
+"""Where a row comes from: code, packages and host. Contains no host names, paths or secrets."""
 
 import hashlib
 import os
@@ -60,7 +60,7 @@ class Provenance:
 def code_version(sources: Path = _SOURCES) -> str:
     """Package version, commit (in a checkout) and source digest: 0.1.0+0b1a258-dirty.3f9a0c12b7d4.
 
-    The digest tells two states of a dirty checkout apart.
+    The digest distinguishes two states of a dirty checkout.
     """
     parts = [part for part in [_git_describe(sources), source_digest(sources)] if part]
     return f"{version('hsexp')}+{'.'.join(parts)}"
@@ -77,7 +77,7 @@ def source_digest(sources: Path) -> str:
 
 
 def package_versions() -> dict[str, str]:
-    """Python and those of the packages that are installed."""
+    """Versions of Python and of the installed ones of `_PACKAGES`."""
     found = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -88,7 +88,7 @@ def package_versions() -> dict[str, str]:
 
 
 def _git_describe(sources: Path) -> str | None:
-    """None where the sources are no tracked part of a checkout, or git is missing."""
+    """None where the sources are not tracked by git, or git is missing."""
     tracked = _git(sources, "ls-files", "--error-unmatch", "__init__.py")
     return _git(sources, "describe", "--always", "--dirty") if tracked else None
 

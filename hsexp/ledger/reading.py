@@ -1,4 +1,4 @@
-"""Reading a ledger: its rows as frames, its tables by attempt, and what was fixed for it."""
+"""Reading a ledger: its rows as frames, its tables by attempt, its contract and registration."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ from hsexp.plan.cells import Cell
 
 
 class LedgerReader:
-    """A folder of runs, as far as it is only looked at.
+    """A folder of runs, read-only.
 
     Two groups of short methods make it long: frames and notes for an analysis, and the tables.
     """
@@ -29,7 +29,7 @@ class LedgerReader:
         self._set_aside: list[Path] = []
         """Tables that no event names, moved on opening."""
         self._sources: dict[str, LedgerReader] = {}
-        """Other ledgers in which runs of this one stand, by their folders."""
+        """Other ledgers that hold runs of this one, by folder."""
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -45,19 +45,19 @@ class LedgerReader:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the journal without the lines that only say where tables are."""
+        """SHA-256 of the journal without the events that only locate tables."""
         return self._log.journal.digest(without="join")
 
     # -- what holds for all runs -----------------------------------------------------------------
 
     @property
     def contract(self) -> dict[str, Any]:
-        """What the runs here share and what their names mean; see `hsexp.ledger.contract`."""
+        """What the runs share and what their names mean; see `hsexp.ledger.contract`."""
         self._log.require_header()
         return self._log.current().contract.to_data()
 
     def require_contract(self, contract: Mapping[str, Any]) -> None:
-        """Whether runs of a contract may stand here; changes nothing.
+        """Check that the ledger accepts runs of a contract; changes nothing.
 
         Raises:
             LedgerError: the contract differs in what all runs share or in a name that has runs;
@@ -66,9 +66,9 @@ class LedgerReader:
         self._agreement.require(contract)
 
     def require_cells(self, cells: Iterable[Cell]) -> None:
-        """Whether every setting that has a run here is the same cell as in a plan.
+        """Check that every setting with a run is the same cell as in a plan.
 
-        Contracts say so where they have all names; those of older ledgers lack some.
+        A contract with all names implies it; those of older ledgers lack some.
 
         Raises:
             LedgerError: names the first setting that has become another cell.
@@ -77,7 +77,7 @@ class LedgerReader:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What was set right on opening, in words."""
+        """Repairs made on opening, one sentence each."""
         torn = [
             f"the journal ended in a torn line; its bytes are in {path}"
             for path in self._log.journal.set_aside
@@ -87,12 +87,12 @@ class LedgerReader:
 
     @property
     def registration(self) -> dict[str, Any] | None:
-        """What the campaign has fixed, after its amendments; None in a ledger from before."""
+        """The registered fields after all amendments; None in a ledger without a registration."""
         return self._log.current().registration
 
     @property
     def registration_notes(self) -> tuple[str, ...]:
-        """What a reader of the runs must know of the registration, in words."""
+        """Late registrations and amendments, one line each; an analysis prints them."""
         history = self._log.current()
         notes = []
         if history.registered is not None and history.registered["num_attempts"]:
@@ -143,16 +143,16 @@ class LedgerReader:
         return frame
 
     def request_table(self, key: str) -> pd.DataFrame:
-        """One row a request, of an attempt id or of a cell id's adopted attempt.
+        """One row a request. `key` is an attempt id, or a cell id for its adopted attempt.
 
         Raises:
-            NoTableError: the run kept none.
+            NoTableError: the run has none.
             LedgerError: there is no such run, or its table is damaged.
         """
         return self._table("requests", key)
 
     def step_table(self, key: str) -> pd.DataFrame:
-        """One row a stretch of steps, of an attempt id or of a cell id's adopted attempt.
+        """One row a stretch of steps. `key` is an attempt id, or a cell id for its adopted attempt.
 
         Raises:
             NoTableError, LedgerError: as `request_table`.
@@ -160,7 +160,7 @@ class LedgerReader:
         return self._table("steps", key)
 
     def has_steps(self, cell_id: str) -> bool:
-        """Whether the attempt that counts for a cell has a step table, here or where it stands."""
+        """Whether a cell's adopted attempt has a step table, in this ledger or the one reused."""
         history = self._log.current()
         try:
             reader, attempt_id = self._where(history.adopted[cell_id], history)
@@ -169,7 +169,7 @@ class LedgerReader:
         return reader._files["steps"].has(attempt_id, reader._log.latest())
 
     def requests(self, cell_ids: Iterable[str] | None = None) -> pd.DataFrame:
-        """The request tables of cells (default: all accepted ones) under each other.
+        """The concatenated request tables of cells (default: all accepted ones).
 
         Columns `cell_id` and `attempt_id` come first.
         """
@@ -194,7 +194,7 @@ class LedgerReader:
             raise LedgerError(f"{self.path}: no attempt and no accepted cell is called {key!r}")
         reader, stands_as = self._where(attempt_id, history)
         files = reader._files[kind]
-        # A table moves when it is joined, and a snapshot does not know: then it is looked up anew.
+        # A table moves when it is joined. A snapshot misses that, so look it up again.
         for known in (reader._log.current(), reader._log.latest()):
             try:
                 return files.read(stands_as, known)
@@ -203,7 +203,7 @@ class LedgerReader:
         raise NoTableError(f"{files.folder}: attempt {attempt_id} has no such table")
 
     def _where(self, attempt_id: str, history: History) -> "tuple[LedgerReader, str]":
-        """The ledger in which an attempt's tables stand, and the attempt's id there."""
+        """The ledger that holds an attempt's tables, and the attempt's id in it."""
         reference = history.rows[attempt_id]["provenance"].get("reused_from")
         if reference is None:
             return self, attempt_id

@@ -4,20 +4,20 @@ Owns a folder::
 
     journal.jsonl            events in order: header, register, launch, attempt, adopt, ...
     journal.lock             held while a writer reads, decides and appends
-    journal.torn-1           the torn end of a killed append, kept for the curious
+    journal.torn-1           the torn end of a killed append, kept for inspection
     requests/<attempt>.parquet   one row a request of an ok attempt
     steps/<attempt>.parquet      one row a stretch of steps, where the run kept them
     requests-<n>.parquet, ...    the same tables, joined when a launch ends
     set-aside/                   tables that no event names
     locks/<cell>.lock        held by the process that runs the cell
 
-The state is a fold over the journal and nothing else, so that two processes with one journal have
-one ledger. A cell counts once: its first ok attempt is adopted, later ones stay visible beside
+The state is a fold over the journal alone, so that two processes with one journal see the same
+ledger. A cell counts once: its first ok attempt is adopted, later ones stay visible beside
 it, and only `adopt` or `exclude`, each with a reason, changes that.
 
-Tables reach the disk before the attempt that names them. A table that no attempt names is what a
-killed writer left, or the sign of a journal that lacks lines: opening the ledger for writing sets
-it aside, under the lock, and says so.
+Tables reach the disk before the attempt that names them. A table that no attempt names was left by
+a killed writer, or the journal lacks lines: opening the ledger for writing sets the table aside,
+under the lock, and reports it in `notices`.
 """
 
 import os
@@ -41,7 +41,7 @@ from hsexp.plan.cells import Cell
 
 
 class Claim:
-    """The right of this process to run one cell; the operating system takes it back at a kill."""
+    """The right of this process to run one cell; the operating system releases it at a kill."""
 
     def __init__(self, cell_id: str, lock: FileLock) -> None:
         self.cell_id = cell_id
@@ -68,14 +68,14 @@ class Ledger(LedgerReader):
 
     @classmethod
     def open(cls, path: str | Path, *, contract: Mapping[str, Any] | None = None) -> Self:
-        """Open for writing; several processes may. Sets right what a killed writer left.
+        """Open for writing; several processes may. Repairs what a killed writer left.
 
-        With a contract, a new ledger is made where there is none, and an existing one takes on the
-        names that are new to it. Without, the ledger must exist.
+        With a contract, creates the ledger if there is none, and adds the names that are new to an
+        existing one. Without a contract, the ledger must exist.
 
         Raises:
-            LedgerError: the contract gives another meaning to what has runs (each differing field
-                is named); the ledger is damaged, cannot be written, or does not exist.
+            LedgerError: the contract gives another meaning to a name that has runs (each differing
+                field is named); the ledger is damaged, cannot be written, or does not exist.
         """
         ledger = cls(Path(path), writable=True)
         log = ledger._log
@@ -98,7 +98,7 @@ class Ledger(LedgerReader):
     # -- writing ---------------------------------------------------------------------------------
 
     def agree(self, contract: Mapping[str, Any]) -> None:
-        """Take on the names of a contract that are new, and those that changed and have no runs.
+        """Add the names of a contract that are new, and those that changed and have no runs.
 
         Raises:
             LedgerError: as `require_contract`.
@@ -107,7 +107,7 @@ class Ledger(LedgerReader):
             self._agreement.make(contract, now=utc_now())
 
     def join_tables(self) -> None:
-        """Make one Parquet file of the tables that attempts have left; see `hsexp.ledger.join`.
+        """Join the loose tables of attempts into one Parquet file; see `hsexp.ledger.join`.
 
         Raises:
             LedgerError: the disk refused; every table is where it was.
@@ -118,12 +118,12 @@ class Ledger(LedgerReader):
     def register(
         self, registration: Mapping[str, Any], *, digest: str, amend: str | None = None
     ) -> None:
-        """Fix the fields at the first launch; later ones must bring the same, or amend them.
+        """Fix the fields at the first launch; later launches must have the same, or amend them.
 
         Args:
             registration: plain data.
-            digest: of the plan whose fields these are.
-            amend: why other fields may replace those registered. Both stay in the ledger.
+            digest: digest of the plan that the fields belong to.
+            amend: reason to replace the registered fields. Both versions stay in the ledger.
 
         Raises:
             LedgerError: the fields differ from those registered (each is named) and there is no
@@ -155,11 +155,11 @@ class Ledger(LedgerReader):
         provenance: Provenance,
         note: str | None = None,
     ) -> None:
-        """Note that a command starts to work on this ledger.
+        """Record that a command starts to work on this ledger.
 
         Args:
-            notes: what the planner says.
-            note: what the user says.
+            notes: the planner's notes.
+            note: the user's note.
         """
         event = {
             "kind": "launch",
@@ -184,8 +184,8 @@ class Ledger(LedgerReader):
         """Append one attempt, with its tables, and adopt it if it is the cell's first ok one.
 
         Args:
-            replacing: why an attempt with a step table counts instead of one without that has the
-                same metrics; None leaves the first one counting.
+            replacing: reason to adopt this attempt, which has a step table, instead of one that has
+                the same metrics and no step table; None keeps the first one.
 
         Returns the attempt's id, `<cell_id>-<number>`.
 
@@ -214,12 +214,12 @@ class Ledger(LedgerReader):
         return attempt_id
 
     def refer(self, cell: Cell, source: "Ledger") -> str:
-        """Take over the accepted run of an equal cell in another ledger, by reference.
+        """Reuse the accepted run of an equal cell in another ledger, by reference.
 
-        The row is this campaign's and says where the run stands (`reused_from`: folder and
-        attempt); its tables are read there. It is one run, however many ledgers name it. Returns
-        the id of the attempt that counts here; a cell that another process has accepted in the
-        meantime keeps its own.
+        The row belongs to this campaign and names the ledger that holds the run (`reused_from`:
+        folder and attempt); its tables are read from that ledger. It is one run, however many
+        ledgers name it. Returns the id of the attempt that counts in this ledger; a cell that
+        another process has accepted in the meantime keeps its own.
 
         Raises:
             LedgerError: the source has not accepted the cell.
@@ -254,7 +254,7 @@ class Ledger(LedgerReader):
         return attempt_id
 
     def adopt(self, cell_id: str, attempt_id: str, *, reason: str) -> None:
-        """Let another ok attempt of the cell count from now on, excluded or not."""
+        """Make another ok attempt of the cell count from now on, excluded or not."""
         with self._log.writing():
             row = self._row_of(cell_id, attempt_id)
             _require_reason(reason)
@@ -276,9 +276,9 @@ class Ledger(LedgerReader):
             self._log.append([event])
 
     def claim(self, cell_id: str) -> Claim | None:
-        """Take a cell for this process, or None while another one runs it.
+        """Claim a cell for this process; None while another one runs it.
 
-        The holder of a claim asks `accepted` again: the cell may have been run just before.
+        The holder of a claim must check `accepted` again: the cell may have been run just before.
         """
         self._log.require_writable()
         lock = FileLock(self._locks / f"{cell_id}.lock")
@@ -293,7 +293,7 @@ class Ledger(LedgerReader):
     # -- inside ----------------------------------------------------------------------------------
 
     def _is_fuller(self, row: Row) -> bool:
-        """Whether a run with steps is the one that counts once more, which has none."""
+        """Whether the run that counts has the same metrics as this row but no step table."""
         counts = self._log.history.adopted[row["cell_id"]]
         before = self._log.history.rows[counts]["metrics"]
         same = {name: row["metrics"].get(name) for name in before} == before

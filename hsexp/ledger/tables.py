@@ -1,7 +1,7 @@
 """The tables of a ledger: one Parquet file an attempt at first, a row group of a joined file later.
 
-`encode_table` makes Parquet bytes, so that a worker can encode what it measured. `TableFiles` owns
-the files of one kind, "requests" or "steps"::
+`encode_table` makes Parquet bytes, so that a worker can encode its own measurements. `TableFiles`
+owns the files of one kind, "requests" or "steps"::
 
     requests/<attempt>.parquet   loose: written before the attempt that names it
     requests-<n>.parquet         joined: one row group an attempt, with a column `attempt_id`
@@ -32,7 +32,7 @@ EncodedTable = NewType("EncodedTable", bytes)
 _COMPRESSION = "zstd"
 _MAGIC = b"PAR1"
 _OWNER = "attempt_id"
-"""The column of a joined file that says whose rows these are."""
+"""The column of a joined file with the attempt of each row."""
 
 
 def encode_table(frame: pd.DataFrame) -> EncodedTable:
@@ -48,7 +48,7 @@ def encode_table(frame: pd.DataFrame) -> EncodedTable:
 
 
 class TableFiles:
-    """The tables of one kind, loose and joined: whoever reads one need not know which it is."""
+    """The tables of one kind, loose or joined; callers read both the same way."""
 
     def __init__(self, ledger: Path, kind: str) -> None:
         self.kind = kind
@@ -114,7 +114,7 @@ class TableFiles:
         return data
 
     def is_intact(self, attempt_id: str, history: History) -> bool:
-        """Whether the bytes are those that were recorded, as far as digests tell."""
+        """Whether the table is readable and has the recorded digest, if there is one."""
         place = history.places[self.kind].get(attempt_id)
         try:
             if place is not None:
@@ -154,9 +154,9 @@ class TableFiles:
         return Joining(path=path, file=written, digests=digests)
 
     def name_joined(self, joining: "Joining", history: History) -> str:
-        """Give a joined file its name, durably; a number that no file of this kind ever had.
+        """Give a joined file its name, durably, with a number that no file of this kind ever had.
 
-        Under the lock of the journal, whose event must follow at once.
+        The caller holds the journal's lock and must append the event at once.
         """
         names = {*history.footers, *(path.name for path in self._numbered())}
         numbers = (re.fullmatch(rf"{self.kind}-([0-9]+)\.parquet", name) for name in names)
@@ -187,10 +187,10 @@ class TableFiles:
         return any(self.folder.glob("*.parquet")) or any(self._numbered())
 
     def tidy(self, history: History) -> list[Path]:
-        """Remove what is also kept elsewhere; set aside what no event names.
+        """Remove files that are also kept elsewhere; set aside tables that no event names.
 
-        Removed are half-written files, and tables that a joined file has taken over. Under the
-        lock of the journal. Returns where tables were set aside.
+        Removes half-written files, and loose tables that a joined file contains. The caller holds
+        the journal's lock. Returns the new paths of tables that were set aside.
         """
         places = history.places[self.kind]
         in_use = {place.file for place in places.values()}
@@ -234,18 +234,18 @@ class Joining:
         self.path = path
         self.footer = file.footer_digest
         self.digests = dict(digests)
-        """Of the row groups, in order, by attempt."""
+        """Digests of the row groups, in order, by attempt."""
         self._file = file
 
     def tables(self) -> Iterator[tuple[str, pa.Table]]:
-        """What the disk gives back, by attempt."""
+        """The tables read back from disk, by attempt."""
         for group, (attempt_id, digest) in enumerate(self.digests.items()):
             place = Place(file=self.path.name, group=group, sha256=digest)
             yield attempt_id, self._file.read(place)
 
 
 class _JoinedFile:
-    """A joined file: row groups from the first byte behind the magic to the footer."""
+    """A joined file: row groups from the first byte after the magic to the footer."""
 
     def __init__(self, path: Path, *, footer: str | None) -> None:
         """
@@ -269,7 +269,7 @@ class _JoinedFile:
 
     @property
     def schema(self) -> pa.Schema:
-        """As the tables had it before they were joined."""
+        """The schema that the tables had before they were joined."""
         schema = self._parquet.schema_arrow
         return schema.remove(schema.get_field_index(_OWNER))
 
@@ -301,7 +301,7 @@ class _JoinedFile:
 
 
 def schema_key(schema: pa.Schema) -> str:
-    """Tables of one key can be joined: the same columns, types and pandas types."""
+    """A key that tables share if they can be joined: the same columns, types and pandas types."""
     pandas = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
     return f"{schema.remove_metadata()}{pandas.get('columns')}{pandas.get('column_indexes')}"
 
@@ -309,7 +309,10 @@ def schema_key(schema: pa.Schema) -> str:
 def _write_groups(
     path: Path, tables: Iterable[tuple[str, pa.Table]], digests: dict[str, str]
 ) -> None:
-    """Neither statistics nor dictionaries: groups are small, and these would be half of them."""
+    """Write one row group a table, without statistics and dictionaries.
+
+    The groups are small; statistics and dictionaries would take half of their bytes.
+    """
     writer: pq.ParquetWriter | None = None
     with path.open("wb") as file:
         for attempt_id, table in tables:

@@ -21,9 +21,9 @@ def build_memory(
 
     Args:
         nominal_bytes: budget for the state of one attention layer with its recurrent layers.
-        layout: the organization where it is not sized for the model of `config`.
-        max_leaves: restart points off the checkpoint grid that are kept at most.
-        max_drafts: draft tokens of a speculative pass.
+        layout: an organization that is not sized for the model of `config`; None creates it.
+        max_leaves: most restart points kept off the checkpoint grid.
+        max_drafts: most draft tokens of a speculative pass.
 
     Raises:
         ValueError: the budget is too small for the organization's pools, or the organization

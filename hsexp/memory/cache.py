@@ -1,11 +1,11 @@
-"""The cache of a memory: what its pages hold, under which keys, and who lives on them.
+"""The cache of a memory: contents of its pages, their keys, and the sequences that use them.
 
     pools, states ........................ pages and checkpoints, by reference
-    block_index, checkpoint_index ........ what is found again, by key
+    block_index, checkpoint_index ........ cached entries, by key
     sequences ............................ requests that hold memory now
 
-An entry is published here, by whoever computes it, and lost here, whatever the reason. Whether a
-request may come in, grow or stay is decided above (`hsexp.memory.hybrid`).
+This class publishes entries and loses them, for any reason. `hsexp.memory.hybrid` decides whether a
+request is admitted, grows or stays.
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,7 +48,7 @@ class Cache:
     ) -> None:
         """
         Args:
-            pools: attention's pool first; the states' may be the same.
+            pools: attention's pool first; states may share it.
         """
         self.pools = pools
         self.attention_pool = pools[0]
@@ -63,8 +63,8 @@ class Cache:
         self.step = 0
         """Number of the step that is being scheduled; the scheduler advances it."""
         self.supply = 0
-        """Grows whenever pages are freed, a checkpoint is published, or an entry goes although no
-        page is taken (see `StandingRefusal`)."""
+        """Grows whenever pages are freed, a checkpoint is published, or an entry is lost although
+        no page is taken (see `StandingRefusal`)."""
         self._recurrent = pools.index(states.pool)
         self._is_shared = self._recurrent == 0
         """One pool holds attention blocks and states."""
@@ -100,17 +100,17 @@ class Cache:
                 missing = blocks.index(None)
                 if gap is None:
                     gap = block_keys[missing]
-                # Go on at the deepest boundary that the attention prefix reaches.
+                # Continue at the deepest boundary that the attention prefix reaches.
                 index = missing * self.block_size // grid + 1
             index -= 1
         return MISS if gap is None else Hit(tokens=0, gap=gap)
 
     def are_computed(self, blocks: Iterable[int | None]) -> bool:
-        """Whether none of these pages is published ahead of the step that is being scheduled."""
+        """False if the step that is being scheduled has yet to compute one of these pages."""
         return self._ahead_step != self.step or self._blocks_ahead.isdisjoint(blocks)
 
     def is_computed(self, checkpoint: Checkpoint) -> bool:
-        """Whether this entry is not published ahead of the step that is being scheduled."""
+        """False if the step that is being scheduled has yet to compute this entry."""
         return checkpoint.published_step < self.step
 
     def depths(self, keys: PrefixKeys, num_tokens: int) -> Depths:
@@ -163,7 +163,7 @@ class Cache:
     # -- publication -------------------------------------------------------------------------
 
     def publish_computed(self, sequence: SequenceMemory, num_tokens: int) -> None:
-        """Give the full blocks of what was computed their keys."""
+        """Publish the full blocks of the first `num_tokens` tokens, which are computed."""
         num_full = num_tokens // self.block_size
         if num_full > sequence.num_published_blocks:
             self.publish_blocks(sequence, num_full)
@@ -177,13 +177,13 @@ class Cache:
         self.publish_blocks(sequence, num_full)
 
     def publish_blocks(self, sequence: SequenceMemory, num_full: int) -> None:
-        """Give the first `num_full` blocks their keys, as far as those are known."""
+        """Publish the first `num_full` blocks under their keys, as far as those are known."""
         start = sequence.num_published_blocks
         oldest, duplicates = self.block_index.oldest, self.block_index.duplicates
         entries = self.attention_pool.entries
         keys = sequence.keys.attention[start:num_full]
-        # An asynchronous engine schedules a step before it knows the last token of the one before.
-        # A block without a key for that reason follows when it has one.
+        # An asynchronous engine schedules a step before it knows the last token of the previous
+        # one. A block that has no key for that reason is published later.
         num_full = start + len(keys)
         for page, key in zip(sequence.blocks[start:num_full], keys, strict=True):
             entries[page] = key
@@ -231,16 +231,17 @@ class Cache:
             self.observer.on_publish(sequence, "checkpoint", key, end)
 
     def end_at(self, sequence: SequenceMemory, computed: int) -> None:
-        """The sequence stops after `computed` tokens; what lies within them is published."""
+        """The sequence stops after `computed` tokens: publish them and withdraw the rest."""
         self._withdraw(sequence, computed)
         self.publish_computed(sequence, computed)
         self.publish_boundary(sequence, computed)
 
     def _withdraw(self, sequence: SequenceMemory, computed: int) -> None:
-        """Take back what the sequence published ahead of the coming step, which it leaves.
+        """Withdraw entries that the sequence published ahead of the coming step, which it leaves.
 
-        Nobody else writes that, whoever holds it: a copy only reads what was there before. What
-        earlier steps published is computed, also if `computed` does not count the last of them.
+        Nobody else will compute them, even if another sequence holds their pages: a copy only reads
+        older contents. Entries of earlier steps are computed, also if `computed` does not count the
+        last of these steps.
         """
         start = computed // self.block_size
         entries = self.attention_pool.entries
@@ -261,7 +262,7 @@ class Cache:
     # -- loss --------------------------------------------------------------------------------
 
     def _on_reassign(self, pool: PagePool, pages: list[int]) -> None:
-        """Queued pages get a new owner: what they cached is lost first."""
+        """Lose the entries of queued pages before the pages get a new owner."""
         entries, lost_blocks = pool.entries, 0
         oldest, duplicates = self.block_index.oldest, self.block_index.duplicates
         for page in pages:
@@ -287,7 +288,7 @@ class Cache:
         self.counters.lost_blocks += lost_blocks
 
     def lose(self, pool: PagePool, page: int, entry: Any, *, cause: LossCause) -> None:
-        """Take the key away from what a page caches."""
+        """Remove the key of the entry that a page caches."""
         if type(entry) is Checkpoint:
             self.lose_checkpoint(entry, cause=cause)
         elif type(entry) is not Slab:  # a slab goes with its last checkpoint
@@ -298,7 +299,7 @@ class Cache:
                 self.observer.on_lose("attention", entry, cause)
 
     def lose_checkpoint(self, checkpoint: Checkpoint, *, cause: LossCause) -> None:
-        """Take a checkpoint's key away; who holds it keeps its pages."""
+        """Remove a checkpoint's key; its holders keep its pages."""
         key = checkpoint.key
         assert key is not None
         assert checkpoint.refs == 0 or cause in ("withdrawn", "leaf")

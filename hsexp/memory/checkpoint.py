@@ -1,11 +1,11 @@
 """A checkpoint: one recurrent + convolution state, valid only whole, owned by reference.
 
-    plain ........ written by its holder, no key; ends when the last reference goes
-    published .... has a key: other requests may adopt it, held or not
+    plain ........ written by its holder, no key; ends with its last reference
+    published .... has a key: other requests may reuse it, held or not
     lost ......... one of its pages was reassigned; key and pages are gone
 
-A `StateStore` is where an organization keeps such states; the stores differ in how many pages a
-state takes and where its convolution state lies.
+An organization keeps such states in a `StateStore`; stores differ in the number of pages of a state
+and in the place of its convolution state.
 """
 
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator
 from hsexp.memory.pool import MemoryFault, PagePool
 
 NO_LINE = -1
-"""Convolution line of a state whose convolution lies in its own pages."""
+"""Convolution line of a state whose convolution state is in its own pages."""
 
 
 class Checkpoint:
@@ -32,10 +32,10 @@ class Checkpoint:
         self.refs = 1
         self.key: Hashable | None = None
         self.tokens = 0
-        """Boundary that the state stands at, once published."""
+        """Tokens that the state covers, once published."""
         self.published_step = -1
         self.awaits_copy = False
-        """A copy of the coming step writes it first."""
+        """A copy due before the coming step writes it first."""
 
     def __repr__(self) -> str:
         return f"Checkpoint(pages={self.pages}, key={self.key}, refs={self.refs})"
@@ -84,7 +84,7 @@ class Slab:
 
 
 class StateStore(ABC):
-    """Where recurrent and convolution states live. All operations are whole-state."""
+    """Keeps recurrent and convolution states. All operations are whole-state."""
 
     def __init__(self, pool: PagePool, *, pages_per_state: int) -> None:
         self.pool = pool
@@ -124,11 +124,11 @@ class StateStore(ABC):
         self.pool.release(checkpoint.pages, "state")
 
     def num_slabs(self) -> int | None:
-        """Slabs that exist; None for stores without."""
+        """Number of slabs; None for a store without slabs."""
         return None
 
     def slots(self) -> tuple[int, int]:
-        """Convolution slots in use, and slots of all slabs; stores without slabs have none."""
+        """Convolution slots in use, and slots of all slabs; (0, 0) for a store without slabs."""
         return 0, 0
 
     def publish(self, checkpoint: Checkpoint, key: Hashable) -> None:
@@ -138,14 +138,14 @@ class StateStore(ABC):
             self.pool.entries[page] = checkpoint
 
     def forget(self, checkpoint: Checkpoint) -> None:
-        """Take the key away; pages that are queued stay where they are, as plain pages."""
+        """Remove the key; queued pages keep their places, as plain pages."""
         checkpoint.key = None
         for page in checkpoint.pages:
             self.pool.entries[page] = None
 
     @abstractmethod
     def check_integrity(self) -> None:
-        """Recount what the store keeps beside the pool."""
+        """Recount the state that the store keeps in addition to its pool."""
 
 
 class PagedStateStore(StateStore):
@@ -161,4 +161,4 @@ class PagedStateStore(StateStore):
         return Checkpoint(self.pool.take(self.pages_per_state))
 
     def check_integrity(self) -> None:
-        assert self.pages_per_state > 0  # it keeps nothing else
+        assert self.pages_per_state > 0  # the store has no other state

@@ -1,14 +1,14 @@
-"""Where a chunk of work ends, and what its bits depend on beside the tokens before it.
+"""Where a chunk of work ends, and what its bits depend on besides the tokens before it.
 
     stock      0 ------------- 1,536 ------- 3,072 - 3,332 . . . .   as much as the step can take
     canonical  0 - 512 - 1,024 - 1,536 - ... 3,072 - 3,332 . . . .   one grid interval, or it waits
                                                            generated: one token a step
 
-A state is rounded to its type where a chunk ends, and kernels sum in an order that depends on how
-many tokens they are given. Stock chunks end where the budget and the other requests of the step let
-them, so the same prompt can have other bits the next time. Canonical chunks are the same whatever
-else runs and wherever a hit lets the prefill start, and generated tokens that are computed again go
-one by one, as they did the first time.
+A state is rounded to its type where a chunk ends, and the order in which kernels sum depends on the
+number of tokens. Stock chunks end where the budget and the other requests of the step allow, so the
+same prompt can give other bits the next time. Canonical chunks are the same whatever else runs and
+wherever a hit starts the prefill, and generated tokens are recomputed one by one, as they were
+computed the first time.
 """
 
 from collections.abc import Hashable, Sequence
@@ -21,7 +21,7 @@ class Chunking:
     """Chunks as long as the budget of a step allows, so that states fall on boundaries.
 
     A chunk ends on the checkpoint grid or with the prompt. It stops at the last boundary that can
-    be cached, and, should it start off the grid, at the next one.
+    be cached; a chunk that starts off the grid stops at the next boundary.
     """
 
     def __init__(self, *, block_size: int, checkpoint_grid: int) -> None:
@@ -29,11 +29,11 @@ class Chunking:
         self.checkpoint_grid = checkpoint_grid
 
     def tokens(self, computed: int, num_prompt_tokens: int, num_tokens: int, left: int) -> int:
-        """Tokens of the next chunk; 0 when what is left of the budget reaches no end.
+        """Tokens of the next chunk; 0 when the rest of the budget does not reach a valid end.
 
         Args:
             computed: tokens that have state in memory.
-            num_prompt_tokens: of the request as it came.
+            num_prompt_tokens: prompt length of the request as it arrived.
             num_tokens: tokens that must have state before the next one can be generated.
             left: tokens that the step can still take.
         """
@@ -49,11 +49,11 @@ class Chunking:
         return max(end - computed, 0)
 
     def one_by_one(self, computed: int, num_prompt_tokens: int) -> bool:
-        """Whether the next chunk is a single token in the form, and at the price, of a decode."""
+        """Whether the next chunk is a single token, computed and charged like a decode."""
         return False
 
     def keys(self, keys: PrefixKeys, num_prompt_tokens: int) -> PrefixKeys:
-        """Keys of what a request computes, given those of its tokens."""
+        """Cache keys of the states that a request computes, given the keys of its tokens."""
         return keys
 
 
@@ -71,9 +71,11 @@ class CanonicalChunking(Chunking):
         return computed >= num_prompt_tokens
 
     def keys(self, keys: PrefixKeys, num_prompt_tokens: int) -> PrefixKeys:
-        """Up to the prompt's last boundary the bits follow from the tokens. What lies beyond was
-        computed in a shorter chunk or token by token, as the prompt's length says, so that it is
-        part of the key."""
+        """Keys that contain the prompt's length beyond the prompt's last boundary.
+
+        Up to that boundary the bits follow from the tokens. Later tokens were computed in a
+        shorter chunk or one by one, depending on the prompt's length.
+        """
         last_boundary = num_prompt_tokens // self.checkpoint_grid
         last_block = last_boundary * self.checkpoint_grid // self.block_size
         return PrefixKeys(
@@ -89,7 +91,7 @@ def chunking(*, block_size: int, checkpoint_grid: int, exact: bool) -> Chunking:
 
 
 class _WithLength(Sequence[Hashable]):
-    """A live view of keys that joins a length to those from index `first` on."""
+    """A live view of keys that adds a length to those from index `first` on."""
 
     __slots__ = ("_first", "_keys", "_length")
 

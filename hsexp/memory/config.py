@@ -22,10 +22,10 @@ class BudgetConfig(Config):
 
 
 class MemoryConfig(Config):
-    """What one memory is, but for its bytes.
+    """Settings of one memory, except its budget.
 
     The configuration of a run and the settings of an engine inherit from it, and
-    `hsexp.memory.build_memory` takes it: a policy that is a field here is known to all of them.
+    `hsexp.memory.build_memory` takes it: a policy that is a field here reaches all of them.
     """
 
     model: ModelConfig
@@ -35,17 +35,17 @@ class MemoryConfig(Config):
     pinning: PinningConfig
     exact: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
     """Continue with the bits of an isolated recomputation, whatever else runs: canonical chunks,
-    and on real vLLM every request alone in the model (docs/continuation.md). Left out of the names
-    of cells that do not ask for it."""
+    and on real vLLM every request alone in the model (docs/continuation.md). A cell's id contains
+    it only where it is true."""
 
     @classmethod
     def without_policies(
         cls, *, model: ModelConfig, organization: OrganizationConfig, cap: int = 1, **others: Any
     ) -> Self:
-        """No headroom, no retention, no pinning: the pages themselves.
+        """A memory without headroom, retention and pinning.
 
         Args:
-            cap: most running requests, which only a scheduler reads.
+            cap: most running requests; only a scheduler reads it.
             others: fields of a subclass.
         """
         return cls(
@@ -59,7 +59,7 @@ class MemoryConfig(Config):
 
     @property
     def memory_settings(self) -> dict[str, Any]:
-        """The fields of this class alone, whatever a subclass adds."""
+        """The fields of this class, without those of a subclass."""
         return {name: getattr(self, name) for name in MemoryConfig.model_fields}
 
     @property
@@ -82,7 +82,7 @@ class MemoryConfig(Config):
 
     @property
     def labels(self) -> dict[str, Any]:
-        """Every setting that campaigns vary, flat: `headroom`, `pinning`, `pinning_requesters`."""
+        """Settings that campaigns vary, as flat names: `headroom`, `pinning_requesters`, ..."""
         labels: dict[str, Any] = {
             "organization": self.organization.name,
             "kind": self.organization.kind,

@@ -37,10 +37,10 @@ class ModelConfig(Config):
     """Longest prompt plus output that is served."""
     d0_attention_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None
     """Attention's share of the budget in D0's static split (Table B-3); null where no split was
-    screened for the model, and D0 must then be given one."""
+    screened for the model: D0 then needs `organization.attention_fraction`."""
     checkpoint: str | None = Field(default=None, exclude=True)
     """Weights that a real engine loads: a folder or a name on the Hugging Face hub; null makes
-    small ones of this shape from a seed. A simulation has none, so its cells do not name them."""
+    small ones of this shape from a seed. A simulation loads none, so its cell ids leave it out."""
 
     @model_validator(mode="after")
     def _layers_divide(self) -> "ModelConfig":

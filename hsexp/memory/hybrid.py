@@ -1,14 +1,14 @@
 """The memory of a hybrid model: joint lookup, admission, growth, publication and release.
 
-One class serves all organizations; what differs is behind `Organization` (sizes) and `StateStore`
-(where states lie). A life of a request:
+One class serves all organizations; they differ in `Organization` (sizes) and `StateStore` (places
+of states). The life of a request:
 
     lookup -> refusal? -> admit -> extend, extend, ... -> release (finished) or preempt
               (nothing moved)      one call a step
 
 `extend` is called when a step is scheduled, before anything is computed: entries published by it
 are usable by others from the next step on, and are withdrawn if the request is preempted or
-cancelled within the step. Nothing here knows a clock, a configuration framework or an engine.
+cancelled within the step. This module depends on no clock, configuration framework or engine.
 """
 
 from collections.abc import Hashable
@@ -25,9 +25,9 @@ from hsexp.memory.sequence import Copy, Hit, Refusal, SequenceMemory
 
 
 class HybridMemory:
-    """Lives of requests over one cache, under the policies of admission, retention and pinning.
+    """Serves requests from one cache, under policies of admission, retention and pinning.
 
-    It has a method for every event of such a life, which makes some more than twenty.
+    It has a method for each event in the life of a request.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class HybridMemory:
     # -- lookup and admission ----------------------------------------------------------------
 
     def enter(self, sequence: SequenceMemory, num_tokens: int) -> None:
-        """Tell an observer what a request that joins the queue could reuse at once."""
+        """Notify the observer of the depths that a new request in the queue could reuse."""
         cache = self.cache
         if cache.observer is not None:
             cache.observer.on_enter(sequence, cache.depths(sequence.keys, num_tokens))
@@ -72,10 +72,10 @@ class HybridMemory:
         return hit
 
     def admission_need(self, hit: Hit, num_tokens: int, *, with_drafts: bool = True) -> list[int]:
-        """Pages per pool that admitting `num_tokens` with this hit counts (rule 9).
+        """Pages of each pool needed to admit `num_tokens` with this hit (rule 9).
 
-        All missing blocks of the full prompt, the hit's unreferenced pages, the request's own
-        states, what running branches have yet to copy, and room for drafts where there are any.
+        They are the missing blocks of the full prompt, the hit's unreferenced pages, the request's
+        own states, the copies that running branches still owe, and room for drafts.
         """
         max_drafts = self.drafting.max_drafts if with_drafts else 0
         blocks = -(-(num_tokens + max_drafts) // self.block_size) - hit.tokens // self.block_size
@@ -94,9 +94,9 @@ class HybridMemory:
     def refusal(
         self, sequence: SequenceMemory, hit: Hit, num_tokens: int, *, nothing_runs: bool
     ) -> Refusal | None:
-        """None if the request may be admitted now. Nothing moves either way.
+        """Why the request cannot be admitted now; None if it can. Changes only the counters.
 
-        Drafts are optional: a request that would run alone comes in without room for them.
+        Drafts are optional: a request that would run alone is admitted without room for them.
         """
         need = self.admission_need(hit, num_tokens, with_drafts=not nothing_runs)
         refusal = self.admission.refusal(need, nothing_runs=nothing_runs)
@@ -107,7 +107,7 @@ class HybridMemory:
         return refusal
 
     def admit(self, sequence: SequenceMemory, hit: Hit) -> None:
-        """Start the request: references on its hit first, then its pins may go (B.2)."""
+        """Start the request: take references on its hit first, then drop its pin (B.2)."""
         cache = self.cache
         assert sequence.request_id not in cache.sequences and not sequence.blocks
         cache.sequences[sequence.request_id] = sequence
@@ -131,7 +131,7 @@ class HybridMemory:
             cache.observer.on_adopt(sequence, hit)
 
     def max_need(self, num_tokens: int) -> list[int]:
-        """Pages per pool that a request takes at its widest when it runs alone.
+        """Most pages of each pool that a request needs at once when it runs alone.
 
         It computes `num_tokens` in all. Crossing a boundary needs the old and the new state.
         """
@@ -141,7 +141,7 @@ class HybridMemory:
         return self.cache.by_pool(blocks, self.cache.states.pages_alone(num_states))
 
     def never_fits(self, num_tokens: int) -> str | None:
-        """Why a request that computes `num_tokens` in all could never finish here, or None."""
+        """Why a request that computes `num_tokens` in all can never finish; None if it can."""
         need = self.max_need(num_tokens)
         for pool, pages in zip(self.cache.pools, need, strict=True):
             if pages > pool.spec.num_usable:
@@ -154,13 +154,13 @@ class HybridMemory:
     # -- branches ----------------------------------------------------------------------------
 
     def fork(self, parent: SequenceMemory, child: SequenceMemory, num_tokens: int) -> None:
-        """Start `child` from the `num_tokens` that `parent` has computed. Takes no page.
+        """Start `child` from the `num_tokens` tokens that `parent` has computed. Takes no page.
 
-        A sequence is forked before it is extended in a step: afterwards its state is about to be
+        Fork a sequence before it is extended in a step: afterwards its state is about to be
         overwritten.
 
         Raises:
-            MemoryFault: the parent does not run, or cannot stand at `num_tokens`.
+            MemoryFault: the parent does not run, or its state is not at `num_tokens`.
         """
         self._start_at(parent, child, self.branching.fork_point(parent, num_tokens))
         self.branching.share(parent, num_tokens)
@@ -168,7 +168,7 @@ class HybridMemory:
     def fork_by_copying(
         self, parent: SequenceMemory, child: SequenceMemory, num_tokens: int
     ) -> bool:
-        """The reference: `child` gets copies of every block and of the state, and shares nothing.
+        """Like `fork`, but `child` gets copies of every block and of the state and shares nothing.
 
         False means that there is not enough room; nothing has moved.
         """
@@ -180,21 +180,21 @@ class HybridMemory:
         return True
 
     def _start_at(self, parent: SequenceMemory, child: SequenceMemory, point: Hit) -> None:
-        # Full blocks have their keys before the child counts them as published.
+        # Publish full blocks before the child counts them as published.
         self.cache.publish_computed(parent, point.tokens)
         self.admit(child, point)
 
     def take_copies(self) -> list[Copy]:
-        """Copies to be done before the step that was scheduled (`Copies.take`)."""
+        """Copies to carry out before the step that was scheduled (`Copies.take`)."""
         return self.branching.copies.take()
 
     # -- growth and publication --------------------------------------------------------------
 
     def extend(self, sequence: SequenceMemory, computed: int, end: int) -> bool:
-        """Make room for a step over tokens [computed, end), and publish what it completes.
+        """Make room for a step over tokens [computed, end), and publish the entries it completes.
 
-        False means that there is not enough room: the superseded state is gone (the failure
-        test comes after that release), nothing else has moved.
+        False means that there is not enough room: the superseded state is released (the test for
+        room comes after that), and nothing else has changed.
         """
         if end <= sequence.quiet_end:  # most decode steps
             return True
@@ -228,7 +228,7 @@ class HybridMemory:
             cache.publish_ahead(sequence, num_full)
         if end % grid == 0:
             cache.publish_state(sequence, sequence.state, end, step=cache.step)
-        # Nothing is due before the block that was begun is full: a boundary is the end of one.
+        # Nothing is due before the partial block is full: every boundary is the end of a block.
         quiet = (
             offset > 0 and sequence.superseded is None and sequence.num_published_blocks >= num_full
         )
@@ -240,12 +240,13 @@ class HybridMemory:
     def release(
         self, sequence: SequenceMemory, computed: int, *, leaf: Hashable | None = None
     ) -> None:
-        """The request finished or was cancelled after `computed` tokens: drop its references.
+        """Drop the references of a request that finished or was cancelled after `computed` tokens.
 
-        What was published beyond them will not be computed and is withdrawn.
+        Entries published beyond them will not be computed and are withdrawn.
 
         Args:
-            leaf: names the computed tokens: keep them as a restart point (`Branching.keep_leaf`).
+            leaf: key under which the computed tokens stay as a restart point
+                (`Branching.keep_leaf`); None keeps none.
         """
         self.cache.end_at(sequence, computed)
         if leaf is not None:
@@ -258,8 +259,8 @@ class HybridMemory:
     def preempt(self, sequence: SequenceMemory, computed: int) -> None:
         """Take the request's memory away; it will be recomputed from a new lookup.
 
-        `computed` counts the tokens of earlier steps. What it published in this very step will
-        not be computed and is withdrawn.
+        `computed` counts the tokens of earlier steps. Entries that it published in this step will
+        not be computed and are withdrawn.
         """
         self.cache.end_at(sequence, computed)
         self._pin_rightmost(sequence, computed)
@@ -275,17 +276,19 @@ class HybridMemory:
             self.cache.supply += 1
 
     def unpin_all(self) -> None:
-        """Nothing else can run: pins must not keep the last request out."""
+        """Drop all pins: nothing else can run, and they must not keep the last request out."""
         self.pinning.unpin_all()
         self.cache.supply += 1
 
     def give_way(self, sequence: SequenceMemory | None = None) -> bool:
-        """Last resort while nothing runs, or nothing but `sequence`: what is kept beyond execution
-        must not keep the last request out.
+        """Free memory that is kept beyond execution: the last resort while nothing else runs.
 
-        Pins go first, then copies that the request need not make any more, then its own retained
-        states, then the cache, one kind a call. After all of them there is room for whatever
-        `never_fits` let pass. False: nothing was left.
+        Each call frees one kind: pins first, then copies that the request no longer needs, then
+        its own retained states, then the cache. After all of them any request that `never_fits`
+        allows has room. Returns False when nothing was left to free.
+
+        Args:
+            sequence: the only running request; None if nothing runs.
         """
         if self.pinning.num_pins:
             self.unpin_all()
@@ -323,11 +326,11 @@ class HybridMemory:
         self.branching.on_released(sequence)
 
     def _pin_rightmost(self, sequence: SequenceMemory, computed: int) -> None:
-        """Ask for a pin on the deepest resident checkpoint of the request's own history."""
+        """Request a pin on the deepest resident checkpoint of the request's own history."""
         cache = self.cache
         keys, index_of = sequence.keys.checkpoints, cache.checkpoint_index
         for index in range(computed // self.checkpoint_grid, 0, -1):
-            # One that is published ahead is not resident yet, and may never be.
+            # A checkpoint published ahead is not resident yet, and may never be.
             resident = filter(cache.is_computed, index_of.entries(keys[index - 1]))
             checkpoint = next(resident, None)
             if checkpoint is None:
@@ -338,7 +341,7 @@ class HybridMemory:
                     cache.observer.on_hold(checkpoint, "pinned")
             return
 
-    # -- what it looks like ------------------------------------------------------------------
+    # -- reports -----------------------------------------------------------------------------
 
     def describe(self) -> str:
         """One line a pool, for reports of a stalled run."""
@@ -353,7 +356,7 @@ class HybridMemory:
         return "\n".join(lines)
 
     def check_integrity(self) -> None:
-        """Recount what is kept twice, from what the sequences, copies and pins hold."""
+        """Recount references and indexes from the sequences, copies and pins."""
         copied, pinned = self.branching.copies.held(), self.pinning.pins().values()
         check_cache(self.cache, others=[*copied, *pinned])
         self.branching.check_integrity()

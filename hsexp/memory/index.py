@@ -23,7 +23,7 @@ class CacheIndex(Generic[Entry]):
             self.oldest[key] = entry
 
     def remove(self, key: Hashable, entry: Entry) -> None:
-        """Remove this very entry; the next oldest takes its place."""
+        """Remove this entry; the next oldest of its key takes its place."""
         duplicates = self.duplicates.get(key)
         if duplicates is None:
             del self.oldest[key]

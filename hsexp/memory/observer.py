@@ -11,7 +11,7 @@ LossCause = Literal["reassigned", "slab", "withdrawn", "reset", "leaf"]
 
 
 class Observer:
-    """Override what you want to see. Methods must not call back into the memory."""
+    """Override the events that you need. Methods must not call back into the memory."""
 
     def on_enter(self, sequence: SequenceMemory, depths: Depths) -> None:
         """A request joined the queue."""
@@ -29,13 +29,13 @@ class Observer:
         """New attention blocks and states were taken for the coming step."""
 
     def on_copy(self, sequence: SequenceMemory, copy: Copy) -> None:
-        """A branch took a page or a state of its own, and what it shared is copied there."""
+        """A branch got a page or a state of its own, into which the shared one is copied."""
 
     def on_publish(self, sequence: SequenceMemory, kind: Kind, key: Hashable, tokens: int) -> None:
         """An entry became visible under its key."""
 
     def on_lose(self, kind: Kind, key: Hashable, cause: LossCause) -> None:
-        """An entry was given up; its key is gone."""
+        """An entry was lost; its key is gone."""
 
     def on_hold(self, checkpoint: Checkpoint, reason: Literal["retained", "pinned"]) -> None:
         """A policy took or kept a reference beyond execution."""

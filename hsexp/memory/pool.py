@@ -1,11 +1,11 @@
-"""A pool of equal pages: who references them, and which are free to be reassigned.
+"""A pool of equal pages: their references, and the queue of those free to be reassigned.
 
     page 0 ............ null page, never handed out
     refs[p] > 0 ....... referenced: an execution (or a pin) may touch it; not in the queue
-    refs[p] == 0 ...... in the queue, which says who goes first; it may still hold a cached entry
+    refs[p] == 0 ...... in the queue, in order of reassignment; it may still hold a cached entry
 
-"Free" counts every queued page, cached or not. Before reassigned pages are handed out, the owner
-of the cached entries is told (`on_reassign`), so nothing is readable under an old key.
+"Free" counts every queued page, cached or not. Before reassigned pages are handed out,
+`on_reassign` drops their cached entries, so that nothing is readable under an old key.
 """
 
 import math
@@ -17,7 +17,7 @@ from hsexp.memory.policies.eviction import EvictionOrder, PageKind
 
 
 class MemoryFault(RuntimeError):
-    """An ownership rule was broken: a page freed twice, or asked for beyond what is free."""
+    """An ownership rule was broken: a page freed twice, or more pages taken than are free."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,21 +52,21 @@ class PagePool:
         self.spec = spec
         self.refs = [0] * spec.num_pages
         self.entries: list[Any] = [None] * spec.num_pages
-        """What is cached in a page: an attention key, a Checkpoint, a Slab, or None."""
+        """Cached entry of each page: an attention key, a Checkpoint, a Slab, or None."""
         self.num_free = spec.num_usable
         self._queue = order.build(range(1, spec.num_pages))
         self.on_reassign: Callable[[list[int]], None] = _own_no_entries
-        """Told which pages get a new owner; it leaves their entries None. Losing an entry never
-        moves a queued page."""
+        """Called with the pages that get a new owner; it sets their entries to None. Losing an
+        entry never moves a queued page."""
 
     @property
     def num_cached(self) -> int:
-        """Free pages that hold a cached entry; counted through."""
+        """Free pages that hold a cached entry; O(free pages)."""
         entries = list(map(self.entries.__getitem__, self._queue))
         return len(entries) - entries.count(None)
 
     def free_pages(self) -> Iterator[int]:
-        """The next one to be reassigned first."""
+        """Free pages in order of reassignment."""
         return iter(self._queue)
 
     def take(self, count: int) -> list[int]:
@@ -89,7 +89,7 @@ class PagePool:
         try:
             for page in pages:
                 if page <= 0:
-                    raise MemoryFault(f"pool {self.spec.name}: {page} is no page to hold")
+                    raise MemoryFault(f"pool {self.spec.name}: page {page} cannot be held")
                 if refs[page] == 0:
                     queued.append(page)
                 refs[page] += 1
@@ -135,7 +135,7 @@ def floor_of(fraction: float, count: int) -> int:
 
 
 def _own_no_entries(pages: list[int]) -> None:
-    """A pool on its own caches nothing."""
+    """Default of `on_reassign`: a pool without a cache has no entries."""
 
 
 def pool_usage(pools: Sequence[PagePool]) -> float:

@@ -12,7 +12,8 @@ def check_cache(cache: Cache, *, others: Iterable[int | Checkpoint]) -> None:
     """Recount references, entries and slots from the live sequences and the indexes.
 
     Args:
-        others: attention pages and states that others than sequences hold, once a reference.
+        others: attention pages and states that are held outside sequences, once for each
+            reference.
     """
     for pool in cache.pools:
         pool.check_integrity()
@@ -32,7 +33,7 @@ def check_cache(cache: Cache, *, others: Iterable[int | Checkpoint]) -> None:
 
 
 def _check_quiet(cache: Cache, sequence: SequenceMemory) -> None:
-    """Until `quiet_end` there is no block or state to take, to publish or to give up."""
+    """Until `quiet_end` no block or state has to be taken, published or released."""
     assert sequence.quiet_end == 0 or (
         sequence.superseded is None
         and sequence.quiet_end <= len(sequence.blocks) * cache.block_size
@@ -42,7 +43,7 @@ def _check_quiet(cache: Cache, sequence: SequenceMemory) -> None:
 
 
 def _check_references(cache: Cache, blocks: list[int], states: list[Checkpoint]) -> None:
-    """These references are all there are, and no page belongs to two things."""
+    """The pools have exactly these references, and no page belongs to two owners."""
     attention, recurrent = cache.attention_pool, cache.states.pool
     num_refs: dict[int, int] = {}
     for state in states:
@@ -65,7 +66,7 @@ def _check_references(cache: Cache, blocks: list[int], states: list[Checkpoint])
 
 
 def _check_entries(cache: Cache) -> None:
-    """What a page names is in an index, and the other way round."""
+    """Entries of pages and entries of indexes match in both directions."""
     blocks = {(key, page) for key, page in cache.block_index}
     checkpoints = {id(checkpoint) for _, checkpoint in cache.checkpoint_index}
     for key, page in cache.block_index:

@@ -1,4 +1,4 @@
-"""What the memory keeps for one live request: its block table, its states and its keys."""
+"""Memory of one live request: its block table, its states and its keys."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,10 +9,10 @@ from hsexp.memory.checkpoint import NO_LINE, Checkpoint
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrefixKeys:
-    """Cache keys of one request's prefix, shared content having equal keys in every request.
+    """Cache keys of one request's prefix; equal content has equal keys in every request.
 
     `attention[i]` names the content of tokens [0, (i + 1) block_size), `checkpoints[j]` that of
-    [0, (j + 1) checkpoint_grid); both reach as far as the request can. A cache salt is part of
+    [0, (j + 1) checkpoint_grid); both cover the request's longest prefix. A cache salt is part of
     the key.
     """
 
@@ -36,13 +36,13 @@ class SequenceMemory:
     """Attention pages in token order."""
     num_published_blocks: int = 0
     state: Checkpoint | None = None
-    """The state that the last scheduled step writes (or the adopted one)."""
+    """The state that the last scheduled step writes (or the reused one)."""
     state_index: int = -1
     """Grid index of `state`: it belongs to tokens (index * grid, (index + 1) * grid]."""
     superseded: Checkpoint | None = None
-    """The state before, read by the step that wrote `state`; given up at the next step."""
+    """The previous state, read by the step that wrote `state`; released at the next step."""
     quiet_end: int = 0
-    """A step that ends at or before this token needs, completes and gives up nothing here."""
+    """A step that ends at or before this token allocates, publishes and releases nothing."""
     scratch: Checkpoint | None = None
     """The state over draft tokens, until they are accepted or not (`branching.drafting`)."""
     retained: list[Checkpoint] = field(default_factory=list)
@@ -54,12 +54,12 @@ class SequenceMemory:
 
     @property
     def states(self) -> tuple[Checkpoint, ...]:
-        """Every state that it holds a reference on, in the order in which they are given up."""
+        """Every state that the request holds a reference on, in order of release."""
         held = (self.scratch, self.state, self.superseded, *reversed(self.retained))
         return tuple(state for state in held if state is not None)
 
     def clear(self) -> None:
-        """It holds nothing any more."""
+        """Forget all memory, after its references were dropped."""
         self.blocks = []
         self.num_published_blocks = 0
         self.state = self.superseded = self.scratch = None
@@ -72,22 +72,24 @@ class SequenceMemory:
 class Hit:
     """A joint restart point: attention blocks and a complete state at one length.
 
-    A lookup finds boundaries of the checkpoint grid. A fork or a leaf may be at any length, its
-    last block being a partial one (`hsexp.memory.branching.forks`).
+    A lookup finds boundaries of the checkpoint grid. A fork or a leaf may be at any length, with
+    a partial last block (`hsexp.memory.branching.forks`).
     """
 
     tokens: int
-    """Jadopt: tokens that need not be computed; 0 is a miss."""
+    """Jadopt: tokens that are reused; 0 is a miss."""
     blocks: Sequence[int] = ()
     checkpoint: Checkpoint | None = None
     ready: bool = True
     """False while part of it is being computed by the step that is being scheduled."""
     gap: Hashable | None = field(default=None, compare=False)
-    """Key of the first block that is missing before a deeper restart point, if there is one."""
+    """Key of the first missing block before a deeper checkpoint; None without such a checkpoint."""
 
     def or_deeper(self, other: "Hit | None") -> "Hit":
-        """The deeper of two restart points of one prefix, with the gap of either: the first block
-        that is missing from the prefix is the same."""
+        """The deeper of two restart points of one prefix, with the gap of either.
+
+        Both gaps are the same: the first block that is missing from the prefix.
+        """
         if other is None:
             return self
         deeper = max(self, other, key=lambda hit: hit.tokens)
@@ -104,15 +106,15 @@ class Copy:
 
     kind: Literal["attention", "state"]
     request_id: int | str
-    """Whose copy it is."""
+    """The request that gets the copy."""
     source: tuple[int, ...]
     """An attention page, or the pages of a state, its representative first."""
     target: tuple[int, ...]
     num_tokens: int
-    """Valid tokens: of the page, or those that the state stands at."""
+    """Valid tokens of the page, or tokens that the state covers."""
     step: int
     source_line: int = NO_LINE
-    """Convolution line of a state that has one outside its pages."""
+    """Convolution line of a state whose convolution state is outside its pages."""
     target_line: int = NO_LINE
 
 
@@ -123,7 +125,7 @@ class Depths:
     attention: int
     """Amax: deepest grid boundary inside the contiguous attention prefix."""
     recurrent: int
-    """Rmax: deepest complete checkpoint, whatever attention says."""
+    """Rmax: deepest complete checkpoint, with or without its attention blocks."""
     joint: int
     """Jadopt, the deepest boundary with both."""
 
@@ -134,14 +136,14 @@ class Refusal:
 
     pool: str
     need: int
-    """Pages that the admission counts."""
+    """Pages that the admission needs."""
     headroom: int
-    """Pages that must stay free beside them."""
+    """Pages that must stay free in addition."""
     free: int
 
     @property
     def by_headroom(self) -> bool:
-        """Whether the pages were there, and only what must stay free beside them was not."""
+        """Whether enough pages were free for the request, but not for the headroom."""
         return self.need <= self.free
 
     def __str__(self) -> str:

@@ -23,13 +23,13 @@ class SlabStateStore(StateStore):
         super().__init__(pool, pages_per_state=pages_per_state)
         self.num_slots = num_slots
         self.slabs: dict[int, Slab] = {}
-        """By page."""
+        """Slabs by page."""
         self.free_active_slots = 0
-        """Free slots of active slabs: what further states can use without a page."""
+        """Free slots of active slabs; further states use them without taking a page."""
         self._num_used = 0
         self._serial = 0
-        # Slabs that may have a free slot, by creation order. Entries are checked when they
-        # reach the top, so a slab that changed in between costs nothing until then.
+        # Heaps of slabs that may have a free slot, by creation order. An entry is checked when it
+        # reaches the top, so a slab that changed in between costs nothing until then.
         self._active: list[Slab] = []
         self._idle: list[Slab] = []
 
@@ -53,7 +53,7 @@ class SlabStateStore(StateStore):
             raise MemoryFault(
                 f"pool {self.pool.spec.name}: a state needs {needed} pages, {free} are free"
             )
-        # The slot first: a slab that is woken leaves the queue before members are popped from it.
+        # Slot first: an idle slab that is reused leaves the queue before members are popped.
         slab = self._slab_with_free_slot()
         slot = (slab.free_mask & -slab.free_mask).bit_length() - 1
         slab.free_mask ^= 1 << slot
@@ -150,7 +150,11 @@ class SlabStateStore(StateStore):
             heapq.heappush(self._idle, slab)
 
     def _free_slot(self, checkpoint: Checkpoint, *, active: bool) -> None:
-        """`active`: the slab counted as active, so its free slots are in the total."""
+        """Free a state's slot.
+
+        Args:
+            active: the slab counted as active, so its free slots are in the total.
+        """
         slab = checkpoint.slab
         assert slab is not None
         slab.slots[checkpoint.slot] = None

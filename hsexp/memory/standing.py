@@ -1,14 +1,14 @@
-"""A refused admission that need not be tried again while nothing changed that could turn it."""
+"""A refused admission that need not be retried until something relevant has changed."""
 
 from hsexp.memory.cache import Cache
 from hsexp.memory.sequence import Hit, SequenceMemory
 
 
 class StandingRefusal:
-    """A refusal beside running requests, with what the cache was like.
+    """A refusal while other requests run, with the state of the cache that it depends on.
 
-    It turns when pages are freed, when its hit is lost, or when its hit gets deeper. For that a
-    deeper checkpoint has to be published, or, if there is one already, the block in its gap.
+    It may change when pages are freed, when its hit is lost, or when its hit gets deeper. A hit
+    gets deeper when a deeper checkpoint is published, or the block in its gap if there is one.
     """
 
     __slots__ = ("cache", "hit", "losses", "num_tokens", "sequence", "supply")
@@ -24,10 +24,10 @@ class StandingRefusal:
     ) -> None:
         """
         Args:
-            hit: what a lookup finds now.
-            num_tokens: tokens that the request wanted to be admitted with.
+            hit: result of a lookup now.
+            num_tokens: tokens of the refused admission.
             losses_matter: False if the request would be refused without its hit as well, and no
-                branch owes copies. With a checkpoint goes a slot, which these count on as well.
+                branch owes copies. A lost checkpoint frees a slot, which these copies count on.
         """
         self.cache = cache
         self.sequence = sequence
@@ -37,7 +37,7 @@ class StandingRefusal:
         self.losses = cache.num_losses if losses_matter else None
 
     def stands(self, sequence: SequenceMemory | None) -> bool:
-        """Whether this sequence was refused, and would be again with the same tokens."""
+        """Whether this sequence was refused, and would be refused again with the same tokens."""
         cache, gap = self.cache, self.hit.gap
         return (
             self.supply == cache.supply

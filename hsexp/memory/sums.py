@@ -1,4 +1,4 @@
-"""Sums over scheduler steps: the simulator adds them up, and so does the engine."""
+"""Sums over scheduler steps, shared by the simulator and the engine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ def stranded_bytes(pools: Sequence[PagePool]) -> int:
 
 @dataclass(kw_only=True, slots=True)
 class StepSums:
-    """Sums over steps behind the stranded-byte fraction (Appendix B.4) and slab occupancy."""
+    """Sums over steps for the stranded-byte fraction (Appendix B.4) and slab occupancy."""
 
     stranded_byte_steps: int = 0
     pool_byte_steps: int = 0
@@ -34,7 +34,7 @@ class StepSums:
             self.slab_slot_steps += slots * num_steps
 
     def counters(self) -> dict[str, int]:
-        """The sums that this organization has; an absent one is not a measured zero."""
+        """The sums that apply to this organization; an absent one is not a measured zero."""
         sums: dict[str, int] = {}
         if self.pool_byte_steps:
             sums |= {

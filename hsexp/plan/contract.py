@@ -1,7 +1,7 @@
 """The contract of a plan: what its cells share, and what the names in their axes mean.
 
-It comes from the cells alone, so that it has what they use and nothing else. What a ledger does
-with it is in `hsexp.ledger.contract`.
+It is computed from the cells alone, so that it contains only what they use. Its use in a ledger is
+described in `hsexp.ledger.contract`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,10 +11,10 @@ from typing import Any
 from hsexp.plan.cells import Cell, Plan, content_key
 
 FREE_TEXT = {"device": ("description", "source")}
-"""Fields of a cell's configuration that decide nothing."""
+"""Fields of a cell's configuration that do not affect a run."""
 
 _OF_BLOCK = ("workload", "arrivals", "exact")
-"""Parts of a configuration that a block of a campaign decides, beside `scheduler.separate`."""
+"""Parts of a configuration that a block of a campaign sets, besides `scheduler.separate`."""
 
 
 def contract_of(campaign: str, cells: Iterable[Cell]) -> dict[str, Any]:
@@ -44,10 +44,10 @@ def contract_of(campaign: str, cells: Iterable[Cell]) -> dict[str, Any]:
 
 
 def in_words(plan: Plan, words: Mapping[str, Mapping[str, Any]]) -> Plan:
-    """The plan with the free texts that a ledger has.
+    """The plan with the free texts of a ledger.
 
-    They stand in the cells' configurations and so in their names. A text that was edited since the
-    ledger began would otherwise make every cell a new one.
+    They are part of the cells' configurations and so of their ids. Without this, a text edited
+    since the ledger began would make every cell a new one.
     """
     if not words:
         return plan
@@ -69,7 +69,7 @@ def _without(value: Any, fields: Iterable[str]) -> Any:
 
 
 def _state(into: dict[str, Any], *path_and_value: Any) -> None:
-    """Put a value under a path; whatever stands there already must be equal."""
+    """Put a value under a path; a value that is already there must be equal."""
     *path, last, value = path_and_value
     for key in path:
         into = into.setdefault(key, {})

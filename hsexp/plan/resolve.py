@@ -1,4 +1,4 @@
-r"""What a launch means: the one place where its settings are refused, scaled and read.
+r"""Resolves a launch: the one place where its settings are refused, scaled and read.
 
     command line      campaign               conf/
     a pin        ->   the options it names,  or a scale's
@@ -6,8 +6,8 @@ r"""What a launch means: the one place where its settings are refused, scaled an
                                v
                   Resolved: a launch and options that fit together
 
-Every kind of campaign goes through here, so that an override is honoured or refused by all of them
-in the same words. What does not fit is a `ValueError` below and a `ConfigError` above this module.
+Every kind of campaign is resolved here, so that all of them accept or refuse an override in the
+same words. A misfit is a `ValueError` below this module and a `ConfigError` above it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ _GROUP_AXES = tuple(axis for axis in AXES if axis.options is not None)
 """Axes whose values name options of a Hydra group."""
 
 _OPEN_ENDED = ("bytes",)
-"""Options that say nothing by themselves."""
+"""Options that are incomplete by themselves."""
 
 _OF_BLOCKS = {
     "workload": "workload",
@@ -41,7 +41,7 @@ _OF_BLOCKS = {
     "scheduler.separate": "separate",
     "engine.exact": "exact",
 }
-"""Setting of a launch -> field of a block that goes before it."""
+"""Setting of a launch -> field of a block that overrides it."""
 
 
 # -- refusing ------------------------------------------------------------------------------------
@@ -49,14 +49,14 @@ _OF_BLOCKS = {
 
 @contextmanager
 def refused(where: str, misfit: type[ValueError] = ValueError) -> Iterator[None]:
-    """What does not fit inside is refused by its name.
+    """Turn a misfit inside the `with` into a refusal that names its place.
 
     Args:
         where: the settings that are tried together: `organization d0 under budget b63`.
-        misfit: the error that says so.
+        misfit: the error to catch.
 
     Raises:
-        ConfigError: says where, and what does not fit.
+        ConfigError: names the place and the misfit.
     """
     try:
         yield
@@ -67,7 +67,7 @@ def refused(where: str, misfit: type[ValueError] = ValueError) -> Iterator[None]
 
 
 def require_settings(launch: Launch, overrides: Sequence[str]) -> None:
-    """Every setting that the command line gives, and every pin, means something to the campaign.
+    """Refuse settings on the command line, and pins, that the campaign does not use.
 
     Args:
         overrides: the command line as Hydra read it.
@@ -88,7 +88,7 @@ def require_settings(launch: Launch, overrides: Sequence[str]) -> None:
 
 
 def foreign_settings(launch: Launch, overrides: Sequence[str]) -> dict[str, str]:
-    """What the command line gives and the campaign does not use, with its value as it was typed."""
+    """Settings on the command line that the campaign does not use, with their values as typed."""
     campaign, given = launch.campaign, given_settings(overrides)
     assert campaign is not None
     for axis in AXES:
@@ -99,22 +99,22 @@ def foreign_settings(launch: Launch, overrides: Sequence[str]) -> dict[str, str]
 
 
 def means_nothing(to: str, setting: str, value: str) -> str:
-    """Why a setting is refused."""
+    """Message that refuses a setting."""
     return f"{setting} means nothing to {to}" + (f", got {value}" if value else "")
 
 
 def _require_free(campaign: ServingCampaign, given: Mapping[str, str]) -> None:
-    """What blocks say themselves, a launch cannot say for them.
+    """Refuse a setting of the launch that blocks set themselves.
 
     Raises:
-        ConfigError: names the setting, the blocks and what they say.
+        ConfigError: names the setting, the blocks and their values.
     """
     for setting, field in _OF_BLOCKS.items():
         own = {name: getattr(block, field) for name, block in campaign.blocks.items()}
         said = [f"{name} has {value}" for name, value in own.items() if value is not None]
         if setting in given and said:
             raise ConfigError(
-                f"{setting} is what blocks of campaign {campaign.name} say themselves "
+                f"{setting} is set by blocks of campaign {campaign.name} themselves "
                 f"({', '.join(said)}), got {given[setting]}"
             )
 
@@ -147,11 +147,11 @@ class Resolved:
     launch: Launch
     catalog: Catalog
     notes: tuple[str, ...]
-    """What the user should know of how the launch was read."""
+    """Remarks for the user on how the launch was read."""
     memories: tuple[MemoryConfig, ...] = ()
     """One for each organization that the campaign names outside of blocks, without policies."""
     budgets: tuple[BudgetConfig, ...] = ()
-    """The budgets that it names there. Every memory fits each of them."""
+    """Budgets that the campaign names outside of blocks. Every memory fits each of them."""
 
     @property
     def campaign(self) -> Campaign:
@@ -160,7 +160,7 @@ class Resolved:
 
     @property
     def inputs(self) -> tuple[Any, ...]:
-        """What the numbers of a counted campaign follow from."""
+        """Everything that determines the numbers of a counted campaign."""
         return (
             self.campaign,
             self.launch.model,
@@ -171,7 +171,7 @@ class Resolved:
 
 
 def resolve(launch: Launch) -> Resolved:
-    """Scale a launch, read its options, and try what the campaign names together.
+    """Scale a launch, read its options, and check that the options of the campaign fit together.
 
     Raises:
         ConfigError: an option does not exist, or settings do not fit together.
@@ -203,7 +203,7 @@ def resolve(launch: Launch) -> Resolved:
 
 
 def standing(campaign: str) -> Resolved:
-    """A counted campaign as `conf/` has it, for those who read no command line.
+    """A counted campaign with the settings of `conf/`, for callers without a command line.
 
     Raises:
         ConfigError: `conf/` is refused.
@@ -230,7 +230,7 @@ def memory_for(organization: OrganizationConfig, model: ModelConfig) -> MemoryCo
 
 
 def changes(group: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a composed option that differ from the option as it stands in `conf/`."""
+    """Fields of a composed option that differ from the option in `conf/`."""
     name = given.get("name", given.get("kind"))
     standing = read_option(group, name) if name in options(group) else {}
     return {key: value for key, value in given.items() if value != standing.get(key)}
@@ -272,10 +272,10 @@ def _catalog(launch: Launch) -> Catalog:
 def _memories(
     launch: Launch, catalog: Catalog, names: Sequence[str]
 ) -> tuple[tuple[MemoryConfig, ...], list[str]]:
-    """Memories of the organizations that carry the model, and what became of the others.
+    """Memories of the organizations that carry the model, and a note on each of the others.
 
-    The only option of the same kind that carries the model stands in for one that does not. An
-    organization that the command line pinned is refused instead.
+    If an organization does not carry the model and exactly one option of its kind does, that one
+    replaces it. An organization that the command line pinned is refused instead.
     """
     if names and launch.organization is not None:
         return (memory_for(launch.organization, launch.model),), []

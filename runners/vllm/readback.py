@@ -7,6 +7,7 @@ The engine reports what its scheduler and its worker really hold, as flat text
 from collections.abc import Mapping
 from typing import Any
 
+from hsexp.engine.settings import label_text
 from hsexp.plan.run import VllmRunConfig
 from runners.vllm.faults import KnobDiffers
 
@@ -45,7 +46,7 @@ def expected(config: VllmRunConfig) -> dict[str, str]:
         "max_model_len": config.model.max_model_tokens,
         "max_num_batched_tokens": config.scheduler.token_budget,
     }
-    return {name: "none" if value is None else str(value) for name, value in values.items()}
+    return {name: label_text(value) for name, value in values.items()}
 
 
 def pool_facts(report: Report) -> dict[str, Any]:

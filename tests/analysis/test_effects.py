@@ -87,7 +87,7 @@ def test_complete_cases_average_the_rest_and_keep_the_others_on_record():
 
 def test_a_seed_that_stands_twice_is_refused():
     twice = pd.Series([1.0, 2.0], index=[3, 3])
-    with pytest.raises(AnalysisError, match="seed 3 stands twice in the numerator"):
+    with pytest.raises(AnalysisError, match="seed 3 appears twice in the numerator"):
         pair_up(twice, by_seed(1.0))
 
 

@@ -111,7 +111,9 @@ def test_both_origins_are_named() -> None:
 
 def test_other_requests_under_the_same_name_are_refused() -> None:
     simulated = frame(SIMULATED, ("s0", 1, 100, 1)).assign(workload_digest="others")
-    with pytest.raises(AnalysisError, match="s0 b63 seed 1: the two sides served other requests"):
+    with pytest.raises(
+        AnalysisError, match="s0 b63 seed 1: the two sides served different requests"
+    ):
         compare(frame(MEASURED, ("s0", 1, 100, 1)), simulated)
 
 

@@ -29,7 +29,7 @@ def main(job_path: str, result_path: str) -> None:
     result = engine_run.run(engine, job)
     table = paged.table()
     assert table is not None
-    result["kernel_path"] = table.kernel_path
+    result["kernel_path"] = table.ops.name
     Path(result_path).write_text(json.dumps(result), encoding="utf-8")
     os._exit(0)  # the extension modules' teardown is slow and noisy
 

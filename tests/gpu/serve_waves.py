@@ -59,7 +59,7 @@ def main(job_path: str, result_path: str) -> None:
                 }
             )
     table = paged.table()
-    result = {"outputs": outputs, "kernel_path": None if table is None else table.kernel_path}
+    result = {"outputs": outputs, "kernel_path": None if table is None else table.ops.name}
     Path(result_path).write_text(json.dumps(result), encoding="utf-8")
 
 

@@ -111,7 +111,7 @@ JOIN: Event = {
         ([changed(HEADER, "contract")], r"the field 'contract' is missing \(line 1\)"),
         ([changed(HEADER, "schema", to=1.0)], r"schema must be 1, got 1\.0 \(line 1\)"),
         ([changed(HEADER, "schema", to=True)], r"schema must be 1, got True \(line 1\)"),
-        ([HEADER, RUN, HEADER], r"a second header; two journals stand in one file \(line 3\)"),
+        ([HEADER, RUN, HEADER], r"a second header; the file contains two journals \(line 3\)"),
         ([HEADER, changed(RUN, "row")], r"the field 'row' is missing \(line 2\)"),
         ([HEADER, changed(RUN, "row", "axes")], r"the field 'axes' is missing \(line 2\)"),
         ([HEADER, changed(RUN, "row", "metrics", to=[])], r"metrics of a row cannot be \[\]"),

@@ -409,9 +409,9 @@ def test_reading_writes_nothing_and_refuses_to_write(tmp_path: Path) -> None:
     record_ok(open_ledger(tmp_path), 1)
     before = sorted(tmp_path.rglob("*"))
     ledger = Ledger.read(tmp_path)
-    with pytest.raises(LedgerError, match="was opened for reading"):
+    with pytest.raises(LedgerError, match="opened for reading"):
         record_ok(ledger, 2)
-    with pytest.raises(LedgerError, match="was opened for reading"):
+    with pytest.raises(LedgerError, match="opened for reading"):
         ledger.claim(cell_id(2))
     assert sorted(tmp_path.rglob("*")) == before
 

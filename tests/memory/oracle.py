@@ -1,17 +1,17 @@
-"""A referee of contents: a client that does anything at any point of a step, and an oracle.
+"""A random client of one memory, and an oracle that checks the contents of every page.
 
     words of a sequence   w0 = hash(salt), w1 = hash(w0, token 0), w2 = hash(w1, token 1), ...
-    attention page        a word for each of its tokens
+    attention page        one word for each of its tokens
     state after n tokens  wn in each of its member pages and in its convolution line
 
-A place gets poison when its owner changes. A step computes as an engine does: it carries out the
-copies, reads the state that a request goes on from, and writes where the request's table points.
-The client preempts and cancels whom it likes, also a request that is already scheduled in the step.
+A place is poisoned when its owner changes. A step computes as an engine does: it carries out the
+copies, reads each request's state, and writes where the request's tables point. The client preempts
+and cancels any request at any point of a step, including requests already scheduled in that step.
 
-What a lookup calls ready must hold the right words at once. After a step the same goes for every
-cached block and checkpoint and for everything that a running request stands on. The memory has to
-keep two more promises: a refusal that stands would be repeated, and after it gave way there is room
-for a request that runs alone.
+When a lookup reports a hit as ready, the hit must hold the right words at once. After each step,
+every cached block, checkpoint and pin and every running request must hold the right words. Two more
+promises are checked: a standing refusal would be repeated, and a request that runs alone has room
+after the memory gave way.
 
     PYTHONPATH=. python tests/memory/oracle.py s2 both --actions 1_000_000 --seed 5
 """
@@ -51,15 +51,15 @@ NUM_STATES = (2, 8)
 MAX_TOKENS = 40
 SALTS = (None, None, None, 1)
 CONTEXTS = tuple(tuple(range(100 * start, 100 * start + 24)) for start in (1, 2))
-"""What prompts begin with."""
+"""Prompts begin with one of these."""
 PREFIXES = (0, 5, 7, 8, 16, 23, 24)
 INTEGRITY_STEPS = 40
-"""Steps from one recount of the memory to the next."""
+"""Steps between two recounts of the memory."""
 LENGTHS = (60, 250, 1000)
-"""Actions of an episode."""
+"""Actions of one episode."""
 LOG_LENGTH = 80
 
-# How often the client does what.
+# Relative frequency of each action.
 SERVING = (
     ("arrive", 12),
     ("admit", 26),
@@ -81,13 +81,13 @@ BRANCHING = (
 )
 
 
-class Wrong(AssertionError):
-    """The memory broke a promise; the message tells the last actions."""
+class PromiseBroken(AssertionError):
+    """The memory broke a promise. The message lists the last actions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One memory and the habits of its client."""
+    """Sizes and policies of one memory, and the habits of its client."""
 
     organization: str
     num_pages: int
@@ -103,18 +103,18 @@ class Setting:
     max_leaves: int
     max_drafts: int
     max_live: int
-    """Requests and branches at once; with few, one is often alone."""
+    """Most requests and branches at once. With few, one often runs alone."""
     branches: bool
-    """Sequences fork, and are copied."""
+    """Whether sequences fork."""
     keys: str
-    """When a key is known: "all" from the start, "live" with its last token, "late" a step after
-    that step was scheduled which needs it."""
+    """When a key becomes known: "all" from the start, "live" with its last token, "late" one step
+    after that, as in an asynchronous engine."""
     finishes_in_step: bool
-    """A finished request leaves before the step is counted, as in the simulator."""
+    """Whether a finished request leaves before the step counter advances, as in the simulator."""
 
     @classmethod
     def draw(cls, organization: str, policy: str, rng: random.Random) -> "Setting":
-        """Tiny pools under one of `POLICIES`; everything else by chance."""
+        """Tiny pools under one of `POLICIES`. Everything else is random."""
         composites = rng.choice((1, 1, 1, 3))
         few, many = NUM_PAGES[organization]
         most = rng.randint(few, many)
@@ -158,7 +158,7 @@ class Setting:
         )
 
     def actions(self) -> list[str]:
-        """What the client chooses from."""
+        """Names of the client's actions, each as often as it is to be chosen."""
         weights = list(SERVING)
         if self.branches:
             weights += BRANCHING
@@ -168,7 +168,7 @@ class Setting:
 
 
 class Calls:
-    """The memory's operations, as the referee calls them: where one moves, a line changes here."""
+    """The memory's operations under the names that the referee uses."""
 
     def __init__(self, memory: HybridMemory) -> None:
         branching, drafting = memory.branching, memory.drafting
@@ -191,7 +191,7 @@ class Calls:
 
 
 def words_of(salt: int | None, tokens: Sequence[int]) -> list[int]:
-    """The word after no token, after the first one, and so on."""
+    """The words after 0, 1, 2, ... tokens."""
     word = first_word(salt)
     words = [word]
     for token in tokens:
@@ -205,7 +205,7 @@ def first_word(salt: int | None) -> int:
 
 
 def words_after(word: int, tokens: Sequence[int]) -> list[int]:
-    """The words that follow this one."""
+    """The words after each further token."""
     words = []
     for token in tokens:
         word = hash((word, token))
@@ -214,14 +214,14 @@ def words_after(word: int, tokens: Sequence[int]) -> list[int]:
 
 
 class Places:
-    """What lies in every page and in every convolution line."""
+    """Contents of all pages and convolution lines."""
 
     def __init__(self, memory: HybridMemory) -> None:
         self.block_size = memory.block_size
         self._poison = [POISON] * memory.block_size
         words = {pool: [self._poison] * pool.spec.num_pages for pool in memory.cache.pools}
         self.pages = words[memory.cache.attention_pool]
-        """Words of attention pages. In a shared pool a state's are among them."""
+        """Words of each page of the attention pool, which may hold states as well."""
         self.state_pages = words[memory.cache.states.pool]
         for pool in memory.cache.pools:
             pool.on_reassign = partial(self._reassigned, pool.on_reassign, words[pool])
@@ -245,7 +245,7 @@ class Places:
         return state
 
     def write_kv(self, blocks: Sequence[int], start: int, words: Sequence[int]) -> None:
-        """Write the words of tokens from position `start` on."""
+        """Write the words of consecutive tokens, the first at position `start`."""
         size, done = self.block_size, 0
         while done < len(words):
             block, offset = divmod(start + done, size)
@@ -261,7 +261,7 @@ class Places:
             self.lines[state.line] = word
 
     def read_state(self, state: Checkpoint) -> int:
-        """The state's word; poison unless all of its parts are of one state."""
+        """The state's word, or poison if its parts belong to different states."""
         words, pages = self.state_pages, state.pages
         word = words[pages[0]][0]
         for member, page in enumerate(pages):
@@ -272,7 +272,7 @@ class Places:
         return word
 
     def carry_out(self, copy: Copy) -> None:
-        """Copy whatever is there."""
+        """Copy the present contents, right or wrong."""
         if copy.kind == "attention":
             self.pages[copy.target[0]] = self.pages[copy.source[0]][:]
             return
@@ -287,7 +287,7 @@ class Places:
 
 
 class Request:
-    """A request or a branch. All its tokens are drawn at once, and become known one by one."""
+    """A request or a branch. Its tokens are drawn at once and become known one by one."""
 
     __slots__ = ("before", "blocks", "computed", "copying", "drafts", "end", "known", "num_tokens",
                  "salt", "sequence", "tokens", "words")  # fmt: skip
@@ -305,8 +305,8 @@ class Request:
     ) -> None:
         """
         Args:
-            num_tokens: tokens that are there.
-            all_keys: the keys of the others are known as well.
+            num_tokens: tokens that are known at the start.
+            all_keys: whether the keys of all tokens are known at the start.
         """
         size, grid = memory.block_size, memory.checkpoint_grid
         self.tokens = tokens
@@ -315,18 +315,18 @@ class Request:
         self.blocks = [
             self.words[end - size + 1 : end + 1] for end in range(size, len(tokens) + 1, size)
         ]
-        """Words of its full blocks."""
+        """Expected words of its full blocks."""
         self.num_tokens = num_tokens
         self.known = num_tokens
-        """Tokens that the scheduler knows, and that keys reach over."""
+        """Tokens that the scheduler knows. Keys reach this far unless all are known."""
         self.computed = 0
         self.before = 0
-        """Tokens that it had computed before its last step."""
+        """Computed tokens before the last step."""
         self.end = 0
-        """Where the step that is being scheduled takes it; 0 while it has no part in it."""
+        """End of its chunk in the current step, or 0 if it is not scheduled."""
         self.drafts: list[int] = []
         self.copying = 0
-        """Its copies in flight."""
+        """Number of its copies in flight."""
         reach = len(tokens) if all_keys else num_tokens
         self.sequence = SequenceMemory(
             request_id=request_id,
@@ -338,7 +338,7 @@ class Request:
         )
 
     def learn(self, known: int, block_size: int, grid: int) -> None:
-        """The scheduler knows its first `known` tokens."""
+        """Let the scheduler know the first `known` tokens, and extend the keys."""
         self.known = known
         keys = self.sequence.keys
         for each, size in ((keys.attention, block_size), (keys.checkpoints, grid)):
@@ -347,7 +347,7 @@ class Request:
 
 
 class Referee:
-    """One memory, its client, and the oracle."""
+    """One memory with its client and the oracle."""
 
     def __init__(self, organization: str, policy: str, seed: str) -> None:
         self.name = f"{organization} {policy} {seed}"
@@ -361,13 +361,13 @@ class Referee:
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.in_flight: dict[Copy, Request | None] = {}
-        """Copies beside the steps and who waits for them; None once it has left."""
+        """Copies in flight and the request that waits for each, None once it has left."""
         self._rng = rng
         self._random = rng.random
         self._blocks: dict[Hashable, list[int]] = {}
-        """The right words by key."""
+        """Expected words of each block key."""
         self._standing: list[tuple[StandingRefusal, Request, int]] = []
-        """The last refusal: with its request, and the tokens that were asked for."""
+        """The last refusal, its request, and the number of tokens it asked for."""
         self._num_requests = 0
         self._num_steps = 0
         self._actions = [getattr(self, name) for name in setting.actions()]
@@ -378,20 +378,20 @@ class Referee:
         )
 
     def run(self) -> None:
-        """Act for a while, then let everybody leave: nothing may be left."""
+        """Act for a while, then release everything and check that nothing is left."""
         actions, rand = self._actions, self._random
         num_choices, num_actions = len(actions), self._rng.choice(LENGTHS)
         try:
             while self.num_actions < num_actions:
                 actions[int(rand() * num_choices)]()
             self.end()
-        except Wrong:
+        except PromiseBroken:
             raise
         except (AssertionError, LookupError, MemoryFault) as error:
-            raise Wrong(self._report(f"{type(error).__name__}: {error}")) from error
+            raise PromiseBroken(self._report(f"{type(error).__name__}: {error}")) from error
 
     def end(self) -> None:
-        """Everybody leaves."""
+        """Release all requests and check that the memory is empty."""
         memory = self.memory
         self.step()
         for request in list(self.running):
@@ -419,7 +419,7 @@ class Referee:
         self._note("arrive", request, tokens, request.salt)
 
     def _some(self, most: int) -> list[int]:
-        """Few different tokens, so that requests meet again."""
+        """A few tokens of a tiny vocabulary, so that requests often share prefixes."""
         rand = self._random
         return [int(rand() * 2) for _ in range(1 + int(rand() * most))]
 
@@ -471,7 +471,7 @@ class Referee:
         request.end = end
 
     def _find(self, request: Request) -> Hit:
-        """The deeper one of a leaf and a boundary, whose words are checked."""
+        """The deeper one of a leaf and a boundary, after a check of its words."""
         sequence, known = request.sequence, request.known
         leaf = None
         if self.setting.max_leaves:
@@ -486,7 +486,7 @@ class Referee:
         return hit
 
     def _remember(self, request: Request, hit: Hit, refusal: Refusal) -> None:
-        """As the engine does, and as the simulator does, which knows when losses do not matter."""
+        """Keep the refusal as the engine does, and as the simulator does."""
         memory, known = self.memory, request.known
         held = 0 if hit.checkpoint is None else memory.cache.states.pages_to_hold(hit.checkpoint)
         for_sure = hit.tokens % memory.checkpoint_grid == 0 and not memory.branching.sharers
@@ -509,7 +509,7 @@ class Referee:
             self._grow(self._one_of(self.running))
 
     def grow_all(self) -> None:
-        """A step of decodes."""
+        """Schedule one token for every running request."""
         requests = self.running[:]
         if self._random() < 0.5:
             requests.reverse()
@@ -541,7 +541,7 @@ class Referee:
                 return False
 
     def _some_end(self, request: Request) -> int:
-        """The end of its next chunk. The token behind the known ones may be on its way."""
+        """End of its next chunk. One token beyond the known ones may be in flight."""
         left = request.known - request.computed
         return request.computed + (1 + int(self._random() * left) if left > 1 else 1)
 
@@ -556,7 +556,7 @@ class Referee:
         self.waiting.append(request)
 
     def leave_alone(self) -> None:
-        """All others make way for one, which grows."""
+        """Preempt all requests but one, and grow that one."""
         if self.running:
             request = self._one_of(self.running)
             for other in self.running[::-1]:
@@ -574,7 +574,7 @@ class Referee:
             self.memory.unpin(request.sequence.request_id)
 
     def _leave(self, request: Request) -> None:
-        """It is cancelled or done; what it computed may stay as a leaf."""
+        """Release a cancelled or finished request, and sometimes keep a leaf."""
         leaf = None
         if self.setting.max_leaves and self._can_stand(request) and self._random() < 0.5:
             leaf = self._leaf(request, request.computed)
@@ -584,10 +584,10 @@ class Referee:
         self._stop(request)
 
     def _told(self, request: Request) -> int:
-        """What the memory is told that a request has computed when it leaves.
+        """Number of computed tokens that the memory receives when a request leaves.
 
-        An asynchronous engine knows the last token of a step late, and may leave a whole step out
-        that is still under way. That one is computed all the same.
+        An asynchronous engine learns the last token of a step late, and may not count the step in
+        flight at all. That step is computed nevertheless.
         """
         if self.setting.keys == "late" and self._random() < 0.3:
             return min(request.before, request.known)
@@ -602,7 +602,7 @@ class Referee:
                 self.in_flight[copy] = None
 
     def reset(self) -> None:
-        """The cache is cleared, seldom; while nothing runs, pins go as well."""
+        """Rarely clear the cache, and drop all pins if nothing runs."""
         if self._random() < 0.7:
             return
         self._note("reset", None)
@@ -635,7 +635,7 @@ class Referee:
             self._started(child, parent.computed)
 
     def _standing_request(self) -> Request | None:
-        """One that stands at known tokens and has no part in the step yet."""
+        """A running request that may be forked now, or None."""
         if self.running:
             request: Request = self._one_of(self.running)
             if self._can_stand(request):
@@ -646,7 +646,7 @@ class Referee:
         return not request.end and 0 < request.computed <= request.known
 
     def _child(self, parent: Request) -> Request:
-        """It goes on as its parent or with tokens of its own."""
+        """A child with the parent's continuation or another one."""
         computed = parent.computed
         if computed < len(parent.tokens) and self._random() < 0.5:
             tokens = parent.tokens
@@ -682,7 +682,7 @@ class Referee:
             self._complete(self._one_of(list(self.in_flight)))
 
     def _complete(self, copy: Copy) -> None:
-        """It is carried out at the last moment."""
+        """Carry out a copy in flight as late as possible, and complete it."""
         request = self.in_flight.pop(copy)
         self._note("complete_copy", request)
         self.places.carry_out(copy)
@@ -709,7 +709,7 @@ class Referee:
     # -- drafts ----------------------------------------------------------------------------------
 
     def speculate(self) -> None:
-        """A step over all known tokens, and drafts of which some are right."""
+        """Schedule all known tokens of a request and some drafts, a few of them right."""
         if not self.running:
             return
         request = self._one_of(self.running)
@@ -732,7 +732,7 @@ class Referee:
     # -- a step ----------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Compute what was scheduled, in or against order, and look at everything."""
+        """Compute the scheduled requests in either order, and check all contents."""
         memory, places, setting = self.memory, self.places, self.setting
         self._check_standing()
         self._note("step", None, memory.cache.step)
@@ -780,7 +780,7 @@ class Referee:
             self.places.write_state(sequence.scratch, drafted[-1])
 
     def _sample(self, request: Request) -> bool:
-        """What it computed and generated. True if nothing is left to compute."""
+        """Account for a computed chunk and its new token. Returns whether it is finished."""
         end, drafts = request.end, request.drafts
         request.computed, request.end = end, 0
         if end < request.num_tokens:
@@ -804,7 +804,7 @@ class Referee:
         return request.computed == len(request.tokens)
 
     def _learn_late(self) -> None:
-        """What the step before generated arrives while this one is computed."""
+        """Receive the tokens of the previous step while the current one is computed."""
         for request in (*self.running, *self.waiting):
             if request.known < request.num_tokens:
                 self._learn(request)
@@ -815,7 +815,7 @@ class Referee:
     # -- the oracle ------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        """Every cached entry and every running request, after a step."""
+        """Check every cached entry, every pin and every running request after a step."""
         for request in self.running:
             if request.computed:
                 sequence = request.sequence
@@ -848,7 +848,7 @@ class Referee:
     def _check_stand(
         self, request: Request, blocks: Sequence[int], state: Checkpoint, num_tokens: int
     ) -> None:
-        """These pages and this state hold the request's first tokens."""
+        """Check that the pages and the state hold the request's first `num_tokens` tokens."""
         words, size = self.places.pages, self.memory.block_size
         num_full, offset = divmod(num_tokens, size)
         right = [words[page] for page in blocks[:num_full]] == request.blocks[:num_full]
@@ -858,7 +858,7 @@ class Referee:
         if not right or self.places.read_state(state) != request.words[num_tokens]:
             what = "state" if right else "attention"
             name = request.sequence.request_id
-            raise Wrong(self._report(f"{what} of request {name} at {num_tokens} tokens"))
+            raise PromiseBroken(self._report(f"{what} of request {name} at {num_tokens} tokens"))
 
     def _leaf_words(self, leaf: LeafKey, page: int) -> tuple[list[int], list[int]]:
         above, tokens = leaf.key  # type: ignore[misc]
@@ -871,11 +871,11 @@ class Referee:
         return words_after(word, tokens)[-1] if tokens else word
 
     def _above(self, above: Any) -> int:
-        """The last word before a leaf's partial block; see `exact_prefix`."""
+        """The last word before a leaf's partial block (see `exact_prefix`)."""
         return first_word(above[1]) if isinstance(above, tuple) else above
 
     def _check_standing(self) -> None:
-        """What stands would be refused again."""
+        """Check that a standing refusal would be repeated."""
         for standing in self._standing:
             refusal, request, known = standing
             if request not in self.waiting or request.known != known or not self.running:
@@ -891,7 +891,7 @@ class Referee:
 
     def _require(self, holds: object, promise: str) -> None:
         if not holds:
-            raise Wrong(self._report(promise))
+            raise PromiseBroken(self._report(promise))
 
     def _report(self, what: str) -> str:
         actions = "\n".join(" ".join(map(str, entry)) for entry in self.log)
@@ -919,13 +919,13 @@ def episodes(
     num_actions: int,
     prepare: Callable[[Referee], None] = lambda referee: None,
 ) -> Iterator[Referee]:
-    """Runs on ever new memories until so many actions are done. Yields each one's referee.
+    """Play on new memories until `num_actions` are done. Yields the referee of each.
 
     Args:
-        prepare: is given each referee before it acts.
+        prepare: called with each referee before it acts.
 
     Raises:
-        Wrong: a promise was broken; the message ends with the actions that led to it.
+        PromiseBroken: the message ends with the actions that led to it.
     """
     done = 0
     for episode in count():

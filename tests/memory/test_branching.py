@@ -347,7 +347,7 @@ def test_a_branch_that_shares_is_at_one_length_only(organization: str) -> None:
     (child,) = forked(engine, parent, 1)
     with pytest.raises(MemoryFault, match="does not stand at 12 tokens"):
         engine.memory.fork(child.sequence, engine.child_of(child, 1).sequence, 12)
-    with pytest.raises(MemoryFault, match="stands at 13 tokens and cannot go on from 12"):
+    with pytest.raises(MemoryFault, match="stands at 13 tokens and cannot continue from 12"):
         engine.memory.extend(child.sequence, 12, 13)
 
 
@@ -356,7 +356,7 @@ def test_who_does_not_run_is_not_forked(organization: str) -> None:
     parent = started(engine, 13)
     child = engine.child_of(parent, 1000)
     engine.drop(parent)
-    with pytest.raises(MemoryFault, match="is forked or kept but does not run"):
+    with pytest.raises(MemoryFault, match="does not run and cannot be forked or kept"):
         engine.memory.fork(parent.sequence, child.sequence, 13)
 
 

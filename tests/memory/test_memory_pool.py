@@ -82,7 +82,7 @@ def test_a_sentinel_is_no_page_to_free_or_to_hold(page: int) -> None:
     before = state_of(pool)
     with pytest.raises(MemoryFault, match=f"page {page} is freed"):
         pool.release([page], "attention")
-    with pytest.raises(MemoryFault, match=f"{page} is no page to hold"):
+    with pytest.raises(MemoryFault, match=f"page {page} cannot be held"):
         pool.hold([page])
     assert state_of(pool) == before
 

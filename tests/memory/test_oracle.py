@@ -1,6 +1,6 @@
-"""Nothing is found that nobody computed: scenarios, and a referee that plays millions of actions.
+"""No lookup finds content that was never computed: scenarios, and random play under an oracle.
 
-The slow part plays 10 million actions on tiny memories:
+The slow tests play 10 million actions on tiny memories:
 
     python -m pytest -m slow tests/memory/test_oracle.py
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from oracle import POLICIES, Referee, Wrong, episodes
+from oracle import POLICIES, PromiseBroken, Referee, episodes
 from toy_memory import (
     MISS,
     admit,
@@ -30,8 +30,8 @@ from hsexp.memory.checkpoint import Checkpoint
 def test_a_block_whose_writer_leaves_is_lost_though_a_listed_copy_reads_it(
     organization: str,
 ) -> None:
-    """The parent writes first and copies; the child is the last holder, writes in place, fills a
-    block and its state, and is preempted in that step."""
+    """The parent writes first and copies. The child is then the last holder: it writes in place,
+    completes a block and a checkpoint, and is preempted in the same step."""
     memory = toy_memory(organization, 60)
     parent = compute(memory, "parent", 7)
     child = toy_sequence(memory, "child", 7, shared=7)
@@ -72,8 +72,8 @@ def test_a_block_whose_writer_leaves_is_lost_though_a_child_copies_what_was_ther
 def test_a_boundary_that_is_copied_is_not_found_when_the_copy_is_dropped(
     organization: str,
 ) -> None:
-    """Fork by copying on a grid boundary, and go on past it: the copy is not done before the step,
-    and not at all once the child is gone."""
+    """A child is forked by copying on a grid boundary and goes past it. The copy is carried out at
+    the start of the step, or never if the child leaves before."""
     memory = toy_memory(organization, 60)
     parent = compute(memory, "parent", 8)
     child = toy_sequence(memory, "child", 8)
@@ -107,8 +107,8 @@ def test_a_boundary_that_was_copied_is_found(organization: str) -> None:
 def test_a_state_that_its_step_does_not_compute_is_lost_though_another_one_wants_it_pinned(
     organization: str,
 ) -> None:
-    """The younger request's own checkpoint is gone when the older one publishes it again, ahead of
-    the step that computes it. Both are preempted in that step, the younger one first."""
+    """The younger request's own checkpoint is lost, and the older request publishes it again, ahead
+    of the step that computes it. Both are preempted in that step, the younger one first."""
     memory = toy_memory(organization, 60, pinning=1)
     younger = compute(memory, "younger", 9)
     run_steps(memory, younger, 10, start=9)  # now its state at 8 is cached, and nobody holds it
@@ -129,7 +129,7 @@ def test_a_state_that_its_step_does_not_compute_is_lost_though_another_one_wants
 def test_a_pin_prefers_what_its_request_computed_to_what_another_one_will_compute(
     organization: str,
 ) -> None:
-    """The key of the younger request's state comes late, behind that of the older one's."""
+    """The younger request learns the key of its state after the older one has published it."""
     memory = toy_memory(organization, 60, pinning=1)
     younger, older = (toy_sequence(memory, name, 9) for name in ("younger", "older"))
     keys = younger.keys.checkpoints
@@ -153,7 +153,7 @@ def test_a_pin_prefers_what_its_request_computed_to_what_another_one_will_comput
 def fill_and_leave_alone(
     memory: HybridMemory, leaving: Sequence[SequenceMemory], staying: SequenceMemory, end: int
 ) -> None:
-    """There is no page for the step of one request that is left, until it gives way."""
+    """Fill the pools, preempt the others, and check that the last request has no room to grow."""
     leave_free(memory, 0, 0)
     for sequence in leaving:
         memory.preempt(sequence, end)
@@ -161,8 +161,8 @@ def fill_and_leave_alone(
 
 
 def test_a_request_alone_has_room_though_its_copies_are_not_done(organization: str) -> None:
-    """The parent is preempted in the step in which it was forked by copying. Nobody else holds its
-    block and its state, so the child can go on with them instead of with copies."""
+    """The parent is preempted in the step in which it was forked by copying. Nothing but the listed
+    copies holds its block and its state, so the child can use them instead of copies."""
     memory = toy_memory(organization, 60)
     parent = compute(memory, "parent", 8)
     child = toy_sequence(memory, "child", 8)
@@ -196,7 +196,7 @@ def test_a_copy_of_a_copy_that_nobody_needs_leads_back_to_what_was_copied_first(
     assert memory.take_copies() == []
 
 
-def test_what_a_request_goes_on_with_instead_of_a_copy_is_a_leaf_no_more(
+def test_a_leaf_that_a_request_uses_instead_of_a_copy_is_forgotten(
     organization: str,
 ) -> None:
     memory = toy_memory(organization, 60, max_leaves=1)
@@ -215,7 +215,7 @@ def test_what_a_request_goes_on_with_instead_of_a_copy_is_a_leaf_no_more(
 
 
 def test_a_request_alone_still_copies_what_a_copy_in_flight_reads(organization: str) -> None:
-    """Its page would be written before that copy is complete."""
+    """Otherwise it would overwrite the source before that copy is complete."""
     memory = toy_memory(organization, 60)
     parent = compute(memory, "parent", 7)
     sibling, child = (toy_sequence(memory, name, 7) for name in ("sibling", "child"))
@@ -248,14 +248,14 @@ def test_what_a_sibling_shares_stays_a_copy(organization: str) -> None:
 
 
 def test_a_copy_is_not_begun_from_what_is_not_copied_yet(organization: str) -> None:
-    """It would be under way before the step's own copies, of which one writes its source."""
+    """The copy in flight would read its source before a copy of the current step writes it."""
     memory = toy_memory(organization, 60)
     parent = compute(memory, "parent", 7)
     child, grandchild = (toy_sequence(memory, name, 7) for name in ("child", "grandchild"))
     assert memory.fork_by_copying(parent, child, 7)
     memory.fork(child, grandchild, 7)
 
-    with pytest.raises(MemoryFault, match="is not copied to it yet"):
+    with pytest.raises(MemoryFault, match="before its listed copies are done"):
         memory.branching.begin_copy(grandchild)
 
     memory.take_copies()
@@ -266,7 +266,7 @@ def test_a_copy_is_not_begun_from_what_is_not_copied_yet(organization: str) -> N
 
 
 def play(organization: str, policy: str, *, seed: int, num_actions: int) -> int:
-    """Actions of a referee that found nothing wrong."""
+    """Number of actions that were played without a broken promise."""
     return sum(
         referee.num_actions
         for referee in episodes(organization, policy, seed=seed, num_actions=num_actions)
@@ -274,31 +274,31 @@ def play(organization: str, policy: str, *, seed: int, num_actions: int) -> int:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_nothing_wrong_is_ever_found(organization: str, policy: str) -> None:
+def test_random_play_breaks_no_promise(organization: str, policy: str) -> None:
     assert play(organization, policy, seed=0, num_actions=10_000) >= 10_000
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
-def test_nothing_wrong_is_found_in_ten_million_actions(organization: str, policy: str) -> None:
-    """This is a sixteenth of them."""
+def test_ten_million_random_actions_break_no_promise(organization: str, policy: str) -> None:
+    """Each of the 16 cases plays a sixteenth of them."""
     assert play(organization, policy, seed=1, num_actions=625_000) >= 625_000
 
 
 def drop_copies(referee: Referee) -> None:
-    """The copies of a step are not carried out."""
+    """Do not carry out the copies of a step."""
     take = referee.calls.take_copies
     referee.calls.take_copies = lambda: take()[:0]
 
 
 def reverse_copies(referee: Referee) -> None:
-    """A copy comes before the one that writes its source."""
+    """Carry out the copies of a step in reverse order."""
     take = referee.calls.take_copies
     referee.calls.take_copies = lambda: take()[::-1]
 
 
 def call_everything_ready(referee: Referee) -> None:
-    """What the coming step publishes is adopted at once."""
+    """Let requests hit entries that the current step has yet to compute."""
     lookup = referee.memory.lookup
 
     def lookup_early(sequence: SequenceMemory, num_tokens: int) -> Hit:
@@ -308,7 +308,7 @@ def call_everything_ready(referee: Referee) -> None:
 
 
 def keep_the_step(referee: Referee) -> None:
-    """A preempted request counts the step as computed, which it has no part in any more."""
+    """Let a preempted request count the current step as computed."""
     preempt = referee.memory.preempt
 
     def keep(sequence: SequenceMemory, computed: int) -> None:
@@ -319,7 +319,7 @@ def keep_the_step(referee: Referee) -> None:
 
 
 def forget_a_member(referee: Referee) -> None:
-    """The last page of a state is left as it was."""
+    """Do not write the last page of a state."""
     write = referee.places.write_state
 
     def write_some(state: Checkpoint, word: int) -> None:
@@ -334,7 +334,9 @@ def forget_a_member(referee: Referee) -> None:
 @pytest.mark.parametrize(
     "fault", [drop_copies, reverse_copies, call_everything_ready, keep_the_step, forget_a_member]
 )
-def test_a_referee_notices(organization: str, fault: Callable[[Referee], None]) -> None:
-    with pytest.raises(Wrong):
+def test_the_referee_notices_a_broken_memory(
+    organization: str, fault: Callable[[Referee], None]
+) -> None:
+    with pytest.raises(PromiseBroken):
         for _ in episodes(organization, "none", seed=0, num_actions=100_000, prepare=fault):
             pass

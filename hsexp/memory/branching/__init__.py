@@ -1,4 +1,4 @@
-"""Sequences that go on from one state: forks and their copies, kept leaves, drafts, beams.
+"""Sequences that continue from one state: forks and their copies, kept leaves, drafts, beams.
 
-All of it stands on the cache; the core's own path asks it one question a step.
+All of it builds on the cache; the core's own path makes one check a step for it.
 """

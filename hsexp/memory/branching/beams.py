@@ -1,6 +1,6 @@
 """Beams: branches with a score, forked, reordered and pruned together.
 
-before    A  B  C               parents [1, 1, 0]: beam 1 goes on twice, beam 0 once
+before    A  B  C               parents [1, 1, 0]: beam 1 continues twice, beam 0 once
 after     B  B' A               B' is forked from B; C is pruned; A and B move, nothing is copied
 """
 
@@ -24,17 +24,17 @@ class Beam:
 
     @property
     def num_output(self) -> int:
-        """Computed tokens that are not of the prompt."""
+        """Computed tokens beyond the prompt."""
         return max(0, self.num_tokens - self.sequence.num_prompt_tokens)
 
 
 class Beams:
-    """The live beams of one search, in its order."""
+    """The live beams of one search, in the order of its last reordering."""
 
     def __init__(self, memory: HybridMemory, root: SequenceMemory, num_tokens: int) -> None:
         """
         Args:
-            root: runs, and has computed `num_tokens`.
+            root: a running sequence that has computed `num_tokens` tokens.
         """
         self.memory = memory
         self.beams = [Beam(sequence=root, num_tokens=num_tokens, score=0.0)]
@@ -45,16 +45,16 @@ class Beams:
         scores: Sequence[float],
         child: Callable[[Beam], SequenceMemory],
     ) -> None:
-        """Beam i becomes what beam `parents[i]` was, with `scores[i]`.
+        """Make beam i the continuation of beam `parents[i]`, with `scores[i]`.
 
         A parent's first heir keeps its memory, others are forked from it, and a beam without heirs
-        is pruned. No beam has a part in the step that is being scheduled.
+        is pruned. No beam may be in the step that is being scheduled.
 
         Args:
-            child: the new sequence of a further heir, which is told its parent.
+            child: makes the sequence of a further heir, given its parent.
 
         Raises:
-            ValueError: a parent does not exist, the scores are not as many, or one is NaN.
+            ValueError: a parent does not exist, the number of scores differs, or a score is NaN.
         """
         before = self.beams
         if len(parents) != len(scores):
@@ -76,17 +76,17 @@ class Beams:
         self.beams = heirs
 
     def prune(self, place: int) -> None:
-        """Give up one beam; the others keep what they share with it."""
+        """Release one beam; the others keep the pages that they share with it."""
         beam = self.beams.pop(place)
         self.memory.release(beam.sequence, beam.num_tokens)
 
     def cancel(self) -> None:
-        """Give up the search."""
+        """Release all beams."""
         while self.beams:
             self.prune(-1)
 
     def ranked(self, length_penalty: float) -> list[Beam]:
-        """The beams by score / output length ** penalty, the best first; equal ones in their order.
+        """The beams by score / output length ** penalty, the best first; ties keep their order.
 
         A beam without output has no length to divide by, and ranks by its score.
 

@@ -1,10 +1,12 @@
-"""Physical copies of pages and states: which are due, and what they hold until they are done.
+"""Physical copies of pages and states: those that are due, and their references until then.
 
-    listed        of the step that is being scheduled. `take` hands them out; an engine carries them
-                  out in that order, before the step writes anything.
-    in flight     beside the steps, from `begin_...` to `complete`; nobody writes their sources.
+    listed        due before the step that is being scheduled. `take` returns them; an engine
+                  carries them out in that order, before the step writes anything.
+    in flight     concurrent with steps, from `begin_...` to `complete`; nobody writes their
+                  sources.
 
-Either way a source keeps a reference of its own, so that it has no new owner before it is read.
+In both cases the copy holds a reference on its source, so that the source gets no new owner before
+it is read.
 """
 
 from collections import Counter
@@ -30,7 +32,7 @@ class _Pending:
     """Place of the page in the block table."""
 
     def map_target(self) -> int | Checkpoint:
-        """Let the sequence name the target. Returns what it named before."""
+        """Put the target into the sequence. Returns the page or state that was in its place."""
         assert self.sequence is not None
         before = self.named_by(self.sequence)
         assert before is not None
@@ -38,13 +40,13 @@ class _Pending:
         return before
 
     def named_by(self, sequence: SequenceMemory) -> int | Checkpoint | None:
-        """What a sequence names in the place of the copy."""
+        """The page or state of a sequence in the place of the copy."""
         if isinstance(self.target, Checkpoint):
             return sequence.state
         return sequence.blocks[self.block] if self.block < len(sequence.blocks) else None
 
     def map(self, sequence: SequenceMemory, held: int | Checkpoint) -> None:
-        """Let a sequence name the source or the target there."""
+        """Put the source or the target into a sequence, in the place of the copy."""
         if isinstance(held, Checkpoint):
             sequence.state = held
         else:
@@ -52,7 +54,7 @@ class _Pending:
 
 
 class Copies:
-    """Copies of one cache that are not done yet, and how many were."""
+    """Copies of one cache that are not done yet, and counts of those done."""
 
     def __init__(self, cache: Cache) -> None:
         self.cache = cache
@@ -64,14 +66,14 @@ class Copies:
     # -- of a step -----------------------------------------------------------------------------
 
     def list_page(self, sequence: SequenceMemory, block: int, num_tokens: int) -> None:
-        """Give the sequence, which stands at `num_tokens`, a page of its own for one of its blocks.
+        """Give the sequence, which is at `num_tokens`, a page of its own for one of its blocks.
 
         The copy takes over its reference on the source.
         """
         self._list(self._page_copy(sequence, block, num_tokens))
 
     def list_state(self, sequence: SequenceMemory, num_tokens: int) -> None:
-        """Give the sequence a state of its own, likewise."""
+        """Give the sequence a state of its own; same references as `list_page`."""
         self._list(self._state_copy(sequence, num_tokens))
 
     def _list(self, pending: _Pending) -> None:
@@ -81,10 +83,10 @@ class Copies:
             pending.target.awaits_copy = True
 
     def take(self) -> list[Copy]:
-        """The copies of the step that was scheduled, in the order in which they must be done.
+        """The copies before the step that was scheduled, in the order in which they must be done.
 
-        They come after any wiping of new pages and before the step's first write. From here on
-        the engine's order protects the sources: who gets their pages writes in a later step.
+        Do them after any wiping of new pages and before the step's first write. From here on the
+        engine's order protects the sources: a new owner of their pages writes in a later step.
         """
         listed, self._listed[:] = list(self._listed), ()
         for pending in listed:
@@ -95,8 +97,11 @@ class Copies:
         return [pending.copy for pending in listed]
 
     def forgo(self, sequence: SequenceMemory) -> list[int | Checkpoint]:
-        """Where only a listed copy holds its source, and only the sequence its target, let the
-        sequence name the source again and drop the copy. Returns these sources."""
+        """Drop listed copies that the sequence does not need, and return their sources.
+
+        A copy is not needed where only it holds its source, and only the sequence its target: the
+        sequence then uses the source again.
+        """
         sources = []
         for pending in reversed(self._listed[:]):  # a source may be the target of an earlier one
             source, target = pending.source, pending.target
@@ -113,14 +118,14 @@ class Copies:
     # -- beside the steps ----------------------------------------------------------------------
 
     def begin_page(self, sequence: SequenceMemory, block: int, num_tokens: int) -> Copy:
-        """Start to copy a block; the sequence names the source until the copy is complete."""
+        """Start to copy a block; the sequence keeps the source until the copy is complete."""
         self.cache.attention_pool.hold((sequence.blocks[block],))
         pending = self._page_copy(sequence, block, num_tokens)
         self._in_flight[pending.copy] = pending
         return pending.copy
 
     def begin_state(self, sequence: SequenceMemory, num_tokens: int) -> Copy:
-        """Start to copy its state, likewise."""
+        """Start to copy the state; the sequence keeps the source until the copy is complete."""
         assert sequence.state is not None
         self.cache.states.hold(sequence.state)
         pending = self._state_copy(sequence, num_tokens)
@@ -128,7 +133,7 @@ class Copies:
         return pending.copy
 
     def complete(self, copy: Copy) -> None:
-        """Let the sequence name the target, then give the source up.
+        """Put the target into the sequence, then release the source.
 
         Raises:
             MemoryFault: the copy is not in flight.
@@ -142,8 +147,10 @@ class Copies:
         self._drop(pending.target if pending.sequence is None else pending.map_target())
 
     def on_released(self, sequence: SequenceMemory) -> None:
-        """A sequence has left: copies in flight end without it, and a listed one whose target
-        nobody holds any more is not done at all."""
+        """A sequence has left: drop listed copies whose targets nobody holds any more.
+
+        Its copies in flight end without it.
+        """
         for pending in self._in_flight.values():
             if pending.sequence is sequence:
                 pending.sequence = None
@@ -152,10 +159,10 @@ class Copies:
                 self._listed.remove(pending)
                 self._drop(pending.source)
 
-    # -- what they hold ------------------------------------------------------------------------
+    # -- references ----------------------------------------------------------------------------
 
     def num_holders(self, held: int | Checkpoint) -> int:
-        """References without those of listed copies, which are done before anything writes."""
+        """References, except those of listed copies, which are done before anything writes."""
         return self._num_references(held) - sum(each.source == held for each in self._listed)
 
     def _num_references(self, held: int | Checkpoint) -> int:
@@ -166,14 +173,14 @@ class Copies:
         return any(pending.sequence is sequence for pending in self._in_flight.values())
 
     def is_awaited_by(self, sequence: SequenceMemory) -> bool:
-        """Whether what the sequence names is the target of a listed copy."""
+        """Whether a page or the state of the sequence is the target of a listed copy."""
         return any(
             pending.target is sequence.state or pending.target in sequence.blocks
             for pending in self._listed
         )
 
     def held(self) -> Iterator[int | Checkpoint]:
-        """Attention pages and states, once a reference: sources, and targets in flight."""
+        """Attention pages and states, once for each reference: sources, and targets in flight."""
         for pending in self._listed:
             yield pending.source
         for pending in self._in_flight.values():

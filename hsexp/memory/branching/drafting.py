@@ -1,20 +1,20 @@
-"""Draft tokens: what a verification pass may throw away, and how far the state goes with it.
+"""Draft tokens: a scratch state for tokens that a verification pass may reject.
 
-    tokens     ..... s ........ known | d1 d2 d3          3 drafts behind the last known token
+    tokens     ..... s ........ known | d1 d2 d3          3 drafts after the last known token
     state        S   s ------> known                      over tokens that are certain: in place
     scratch                    known ------> known + 3    over the drafts: out of place, no copy
 
-    2 accepted   scratch goes; the state stands at `known`, and the next pass computes d1 and d2
-                 again on its way
+    2 accepted   scratch is released; the state is at `known`, and the next pass computes d1 and d2
+                 again
     3 accepted   scratch becomes the state
 
-So the state never holds a rejected token, and there is nothing to undo in it. The other way is a
-scratch state for every draft, of which the right one stays: no token twice, but num_drafts states
-where this takes one, and a hybrid state weighs as much as the KV of hundreds of tokens. Attention
-needs no rollback: what lies beyond the accepted tokens is overwritten, and blocks get their keys
+So the state never contains a rejected token, and needs no rollback. The alternative is a scratch
+state for every draft, of which the right one is kept: it computes no token twice, but takes
+num_drafts states instead of one, and a hybrid state is as large as the KV of hundreds of tokens.
+Attention needs no rollback: KV beyond the accepted tokens is overwritten, and blocks get their keys
 only once the state has passed them.
 
-Drafts are optional: `draft` may say no, and the pass then is an ordinary step.
+Drafts are optional: if `draft` returns False, the pass is an ordinary step.
 """
 
 from hsexp.memory.cache import Cache
@@ -23,7 +23,7 @@ from hsexp.memory.sequence import SequenceMemory
 
 
 class Drafting:
-    """Room for drafts beside the sequences of one cache.
+    """Allocates scratch states for drafts of the sequences of one cache.
 
     A pass over a sequence: `memory.extend` over the known tokens, `draft`, computation, `settle`.
     """
@@ -31,15 +31,17 @@ class Drafting:
     def __init__(self, cache: Cache, *, max_drafts: int) -> None:
         self.cache = cache
         self.max_drafts = max_drafts
-        """Drafts of one pass; 0 drafts nothing, and admission counts nothing for it."""
+        """Most drafts of one pass; 0 turns drafting off, and admission reserves nothing for it."""
 
     def num_drafts(self, known: int) -> int:
-        """Drafts of the pass that makes the state stand at `known`: none beyond the next boundary
-        of the checkpoint grid, so that a state is there to be published."""
+        """Most drafts of the pass that brings the state to `known`.
+
+        Drafts stop at the next boundary of the checkpoint grid, so that its state can be published.
+        """
         return min(self.max_drafts, -known % self.cache.checkpoint_grid)
 
     def draft(self, sequence: SequenceMemory, known: int, num_drafts: int) -> bool:
-        """Room for drafts behind `known`, to which the coming step extends the sequence.
+        """Allocate room for drafts after `known`, to which the coming step extends the sequence.
 
         False means that there is not enough room; nothing has moved.
 
@@ -66,9 +68,9 @@ class Drafting:
     def settle(
         self, sequence: SequenceMemory, known: int, *, num_drafts: int, num_accepted: int
     ) -> int:
-        """The pass was computed and verified. Returns where the state stands now, in tokens.
+        """Finish a pass that was computed and verified. Returns the tokens that the state covers.
 
-        The accepted tokens are known by now: the sequence's keys reach over them.
+        The sequence's keys must cover the accepted tokens by now.
 
         Raises:
             MemoryFault: nothing was drafted, or more was accepted than was drafted.

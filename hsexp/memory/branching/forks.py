@@ -1,4 +1,4 @@
-"""Branches: several sequences that continue one state, and who may write what of it.
+"""Branches: sequences that continue one state, and the rule by which they may write it.
 
     tokens      0 ........... 8 ........... 16 .... 20            block 8, fork after 20 tokens
     parent      [ page 4     ][ page 5     ][ page 6 |  ]   state P      references
@@ -7,13 +7,13 @@
     parent      [ page 4     ][ page 5     ][ page 9 |  ]   state Q      its first write copied
     child       [ page 4     ][ page 5     ][ page 6 |  ]   state P      the last holder: in place
 
-A fork moves nothing. What the next token would overwrite, the partial tail block and the recurrent
-and convolution state, is read-only while somebody else holds it: the first writer copies it, and
-the last holder writes in place. A step that crosses into a new block or a new checkpoint interval
-reads the shared one and writes a new one anyway, so it copies nothing.
+A fork moves nothing. The next token would overwrite the partial tail block and the recurrent and
+convolution state. They are read-only while somebody else holds them: the first writer copies them,
+and the last holder writes in place. A step that crosses into a new block or a new checkpoint
+interval reads the shared one and writes a new one anyway, so it copies nothing.
 
-A leaf (`hsexp.memory.branching.leaves`) counts as a holder while it is there. What copies are, and
-what they hold meanwhile: `hsexp.memory.branching.copies`.
+A leaf (`hsexp.memory.branching.leaves`) counts as a holder while it is kept. Copies and their
+references: `hsexp.memory.branching.copies`.
 """
 
 from collections import Counter
@@ -30,30 +30,30 @@ from hsexp.memory.sequence import Copy, Hit, SequenceMemory
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sharer:
-    """A sequence that must look before it writes, and the tokens that it stands at until then."""
+    """A sequence that must check for other holders before it writes, and its length until then."""
 
     sequence: SequenceMemory
     num_tokens: int
 
 
 class Branching:
-    """Who shares what in one cache, and who may write it.
+    """Sharing between the sequences of one cache: decides when a write needs a copy.
 
-    Invariant: a sequence that stands off the checkpoint grid, and whose tail or state another one,
-    a leaf or a copy in flight holds as well, is in `sharers`. Who is not there writes in place.
+    Invariant: `sharers` contains every sequence off the checkpoint grid whose tail or state is also
+    held by another sequence, a leaf or a copy in flight. All other sequences write in place.
     """
 
     def __init__(self, cache: Cache, *, max_leaves: int) -> None:
         self.cache = cache
         self.sharers: dict[int | str, Sharer] = {}
-        """By request."""
+        """Sharers by request."""
         self.leaves = Leaves(cache, max_leaves=max_leaves)
         self.copies = Copies(cache)
 
     # -- forks ---------------------------------------------------------------------------------
 
     def fork_point(self, parent: SequenceMemory, num_tokens: int) -> Hit:
-        """The restart point that a running sequence is at.
+        """The restart point at the end of a running sequence.
 
         Raises:
             MemoryFault: the parent does not run, or cannot stand at `num_tokens`.
@@ -66,10 +66,10 @@ class Branching:
         )
 
     def _require_standing(self, sequence: SequenceMemory, num_tokens: int) -> None:
-        """That the sequence's state may be that of `num_tokens`: as far as can be told here."""
+        """Refuse if the sequence's state cannot be that of `num_tokens` tokens."""
         cache, who = self.cache, f"request {sequence.request_id}"
         if cache.sequences.get(sequence.request_id) is not sequence:
-            raise MemoryFault(f"{who} is forked or kept but does not run")
+            raise MemoryFault(f"{who} does not run and cannot be forked or kept")
         sharer = self.sharers.get(sequence.request_id)
         if (
             num_tokens < 1
@@ -80,8 +80,10 @@ class Branching:
             raise MemoryFault(f"{who} does not stand at {num_tokens} tokens")
 
     def copy_all(self, sequence: SequenceMemory, num_tokens: int) -> None:
-        """Copy every block and the state, at which the sequence stands, so that it shares nothing.
-        There must be room."""
+        """Copy every block and the state of a sequence, so that it shares nothing.
+
+        There must be room.
+        """
         self.sharers.pop(sequence.request_id, None)
         for block in range(len(sequence.blocks)):
             self.copies.list_page(sequence, block, num_tokens)
@@ -90,9 +92,9 @@ class Branching:
             self.share(sequence, num_tokens)
 
     def share(self, sequence: SequenceMemory, num_tokens: int) -> None:
-        """Others may hold what the sequence stands at, so that it looks before it writes.
+        """Note that others may hold the sequence's tail and state: it must check before it writes.
 
-        At a boundary of the grid it will write nothing of what is there.
+        At a boundary of the grid it writes to neither of them again.
         """
         if num_tokens % self.cache.checkpoint_grid:
             self.sharers[sequence.request_id] = Sharer(sequence=sequence, num_tokens=num_tokens)
@@ -106,13 +108,13 @@ class Branching:
     def own(
         self, sequence: SequenceMemory, computed: int, *, new_blocks: int, new_state: bool
     ) -> bool:
-        """Make private what a step from `computed` on writes in place, copying what is shared.
+        """Copy shared pages and states that a step from `computed` on would write in place.
 
         A sequence that shares nothing has nothing to do.
 
         Args:
-            new_blocks: pages that the step takes beside the copies.
-            new_state: it writes a new state, so that the present one is only read.
+            new_blocks: pages that the step takes in addition to the copies.
+            new_state: whether the step writes a new state, so that it only reads the present one.
 
         Returns:
             False when there is not enough room for copies, blocks and state; nothing has moved.
@@ -125,8 +127,8 @@ class Branching:
             return True
         if computed != sharer.num_tokens:
             raise MemoryFault(
-                f"request {sequence.request_id} stands at {sharer.num_tokens} tokens and cannot go "
-                f"on from {computed}"
+                f"request {sequence.request_id} stands at {sharer.num_tokens} tokens and cannot "
+                f"continue from {computed}"
             )
         if self.copies.is_copying(sequence):
             raise MemoryFault(f"request {sequence.request_id} writes while its copy is in flight")
@@ -152,7 +154,7 @@ class Branching:
         return True
 
     def make_private(self, sequence: SequenceMemory) -> bool:
-        """Copy at the fork what would be copied at the first write. False: not enough room."""
+        """Copy at the fork instead of at the first write. False means not enough room."""
         sharer = self.sharers.get(sequence.request_id)
         return sharer is None or self.own(
             sequence, sharer.num_tokens, new_blocks=0, new_state=False
@@ -173,7 +175,7 @@ class Branching:
             owed[sequence.state] += 1
         pages = states = 0
         for held, count in owed.items():
-            # The last of the sharers writes in place, unless somebody else holds on to it.
+            # The last of the sharers writes in place, unless somebody else holds it as well.
             count -= self.copies.num_holders(held) == count and self._key_of(held) is None
             if isinstance(held, Checkpoint):
                 states += count
@@ -184,10 +186,10 @@ class Branching:
     def _shared_at(
         self, sequence: SequenceMemory, num_tokens: int, *, leaves_count: bool
     ) -> tuple[bool, bool]:
-        """Whether others hold the partial tail and the state at which the sequence stands.
+        """Whether others hold the sequence's partial tail, and whether they hold its state.
 
         Args:
-            leaves_count: a leaf is a holder.
+            leaves_count: whether a leaf is a holder.
         """
         block, offset = divmod(num_tokens, self.cache.block_size)
         state = sequence.state
@@ -208,22 +210,24 @@ class Branching:
         key: Hashable | None = self.cache.attention_pool.entries[held]
         return key
 
-    # -- copies beside the steps ---------------------------------------------------------------
+    # -- copies concurrent with steps ----------------------------------------------------------
 
     def begin_copy(self, sequence: SequenceMemory) -> list[Copy]:
-        """Start the copies that the next token of a branch needs, beside the running steps.
+        """Start the copies that the next token of a branch needs, while steps run.
 
-        The table keeps naming the shared page and state until `complete_copy`; until then the
-        sequence cannot be extended and nobody else may write them. Empty: it owns all already.
+        The sequence keeps the shared page and state until `complete_copy`; until then it cannot be
+        extended, and nobody else may write them. Returns an empty list if nothing is shared.
 
         Raises:
             MemoryFault: there is not enough room (nothing has moved), its copy is in flight, or
-                a copy of the coming step writes its source first.
+                a copy of the current step has yet to write its source.
         """
         if self.copies.is_copying(sequence):
             raise MemoryFault(f"the copy of request {sequence.request_id} is in flight already")
         if self.copies.is_awaited_by(sequence):
-            raise MemoryFault(f"request {sequence.request_id} copies what is not copied to it yet")
+            raise MemoryFault(
+                f"request {sequence.request_id} begins a copy before its listed copies are done"
+            )
         sharer = self.sharers.get(sequence.request_id)
         if sharer is None:
             return []
@@ -240,7 +244,7 @@ class Branching:
         return begun
 
     def complete_copy(self, copy: Copy) -> None:
-        """The copy is done: only now the table names it, and then the source is given up.
+        """Finish a copy: the sequence gets its target, then the source is released.
 
         Raises:
             MemoryFault: the copy is not in flight.
@@ -248,32 +252,35 @@ class Branching:
         self.copies.complete(copy)
 
     def forgo_copies(self, sequence: SequenceMemory) -> bool:
-        """Let a sequence go on with what it was to copy in the coming step, in which it has no part
-        yet, where nobody else holds that any more. Returns whether anything became free."""
+        """Drop copies due before the coming step whose sources nobody else holds any more.
+
+        The sequence then writes in place. It must not be in the step yet. Returns whether anything
+        became free.
+        """
         sources = self.copies.forgo(sequence)
         for source in sources:
             self.leaves.forget_of(self._key_of(source))
         return bool(sources)
 
     def on_released(self, sequence: SequenceMemory) -> None:
-        """A sequence has left."""
+        """Forget a sequence that has left."""
         self.sharers.pop(sequence.request_id, None)
         self.copies.on_released(sequence)
 
     # -- leaves --------------------------------------------------------------------------------
 
     def keep_leaf(self, sequence: SequenceMemory, num_tokens: int, key: Hashable) -> bool:
-        """Keep where a running sequence stands as a restart point for others.
+        """Keep the end of a running sequence as a restart point for others.
 
-        It is theirs as long as it is cached: the sequence itself copies at its next write. On the
-        checkpoint grid nothing is kept, since the ordinary lookup finds that point; nor before a
-        copy that the sequence waits for.
+        The leaf stays unchanged while it is cached: the sequence copies at its next write. Nothing
+        is kept on the checkpoint grid, since the ordinary lookup finds that point, nor while the
+        sequence awaits a copy.
 
         Args:
-            key: names the tokens before it and their cache salt: see `exact_prefix`.
+            key: identifies the tokens before it and their cache salt; see `exact_prefix`.
 
         Returns:
-            Whether a leaf of this key is there now.
+            Whether a leaf of this key is cached now.
 
         Raises:
             MemoryFault: the sequence does not run, or cannot stand at `num_tokens`.
@@ -292,7 +299,7 @@ class Branching:
     # -- recount -------------------------------------------------------------------------------
 
     def check_integrity(self) -> None:
-        """Who may share is known to share; what is listed or in flight has an owner."""
+        """Check that `sharers` has every sequence that may share, and recount the leaves."""
         cache = self.cache
         assert len(self.leaves) <= self.leaves.max_leaves
         for request_id, sharer in self.sharers.items():

@@ -1,7 +1,7 @@
-"""Leaves: restart points at any length, kept of sequences that go on or go away.
+"""Leaves: restart points at any length, kept from sequences that continue or leave.
 
 A leaf is the state and the partial tail block of one sequence, under the exact tokens before them.
-It is a cached entry: it gives way to any other need, and while it is there nobody writes it.
+It is a cached entry: any other need may evict it, and nobody writes it while it is cached.
 """
 
 from collections.abc import Hashable, Sequence
@@ -13,7 +13,7 @@ from hsexp.memory.sequence import MISS, Hit, PrefixKeys, SequenceMemory
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeafKey:
-    """Names a leaf's state and its tail page, apart from the keys of the checkpoint grid."""
+    """Key of a leaf's state and of its tail page; differs from all keys of the checkpoint grid."""
 
     key: Hashable
 
@@ -26,11 +26,11 @@ def exact_prefix(
     num_tokens: int | None = None,
     salt: Hashable = None,
 ) -> Hashable:
-    """The key of a leaf after exactly these tokens: the hash of their full blocks, and the rest.
+    """Key of a leaf after exactly these tokens: the hash of their full blocks, and the rest.
 
     Args:
-        keys: of the sequence; its attention keys reach over the full blocks of `tokens`.
-        num_tokens: how many of the tokens; None takes all.
+        keys: keys of the sequence; the attention keys cover the full blocks of `tokens`.
+        num_tokens: how many of the tokens; None uses all.
         salt: the cache salt, which the key of a full block already contains.
     """
     end = len(tokens) if num_tokens is None else num_tokens
@@ -46,26 +46,28 @@ class Leaves:
         self.cache = cache
         self.max_leaves = max_leaves
         self._kept: dict[LeafKey, None] = {}
-        """The oldest first; some may have been evicted since."""
+        """Leaves, the oldest first; some may have been evicted since."""
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def has(self, key: Hashable, num_tokens: int) -> bool:
-        """Whether the state of this leaf is there, and its tail where it has one."""
+        """Whether the state of this leaf is cached, and its tail if it has one."""
         cache, leaf = self.cache, LeafKey(key=key)
         return leaf in cache.checkpoint_index.oldest and (
             num_tokens % cache.block_size == 0 or leaf in cache.block_index.oldest
         )
 
     def keep(self, sequence: SequenceMemory, num_tokens: int, key: Hashable) -> bool:
-        """Publish what the sequence stands at as a leaf; the oldest one goes where there are more
-        than `max_leaves`. False: none are kept, or it is a leaf already, by another name."""
+        """Publish the end of the sequence as a leaf, and lose the oldest beyond `max_leaves`.
+
+        Returns False if no leaves are kept, or the state is published already under another key.
+        """
         cache, leaf, state = self.cache, LeafKey(key=key), sequence.state
         assert state is not None
         if self.max_leaves == 0 or state.key is not None:
             return False
-        self._forget(leaf)  # what is left of an evicted one
+        self._forget(leaf)  # remains of an evicted leaf of this key
         cache.publish_computed(sequence, num_tokens)
         block, offset = divmod(num_tokens, cache.block_size)
         if offset:
@@ -84,12 +86,12 @@ class Leaves:
         return True
 
     def find(self, sequence: SequenceMemory, key: Hashable) -> Hit | None:
-        """The leaf of this key, without touching it; None if any part is gone."""
+        """The leaf of this key, without taking a reference; None if any part is gone."""
         hit = self._look_at(sequence, LeafKey(key=key))
         return hit if hit.tokens else None
 
     def _look_at(self, sequence: SequenceMemory, leaf: LeafKey) -> Hit:
-        """The leaf, or a miss with its gap. A lost tail is not one: it comes with a new leaf."""
+        """The leaf, or a miss with its gap. A lost tail is not a gap: only a new leaf has one."""
         cache = self.cache
         state = cache.checkpoint_index.oldest.get(leaf)
         if state is None:
@@ -120,11 +122,13 @@ class Leaves:
         num_tokens: int,
         salt: Hashable = None,
     ) -> Hit | None:
-        """The deepest leaf within the first `num_tokens` tokens, or else a miss; None where there
-        is nothing to wait for. The gap is that of a deeper one.
+        """The deepest leaf within the first `num_tokens` tokens.
+
+        A miss with a gap means that a leaf could be found after the block in the gap is published.
+        None means that there is neither a leaf nor a gap. A hit has the gap of a deeper leaf.
 
         Args:
-            tokens: of the sequence; its attention keys reach over the full blocks of `num_tokens`.
+            tokens: tokens of the sequence; its attention keys cover their first `num_tokens`.
             salt: as in `exact_prefix`.
         """
         found, size = MISS, self.cache.block_size
@@ -138,12 +142,12 @@ class Leaves:
         return found if found.tokens or found.gap is not None else None
 
     def forget_of(self, entry: Hashable) -> None:
-        """Forget the leaf whose state or tail has this key, if it is one's."""
+        """Lose the leaf whose state or tail has this key, if the key is a leaf's."""
         if isinstance(entry, LeafKey):
             self._forget(entry)
 
     def _forget(self, leaf: LeafKey) -> None:
-        """Take the leaf's key away; who holds its page or state keeps them."""
+        """Remove the leaf's key; holders of its page or state keep them."""
         cache = self.cache
         cache.supply += 1
         self._kept.pop(leaf, None)

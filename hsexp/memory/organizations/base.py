@@ -1,8 +1,8 @@
 """An organization: how attention KV, recurrent and convolution state are laid out in a budget.
 
-A subclass says three things: how a budget becomes pools (`plan`), where states live
-(`build_states`, `places`), and what a set of state objects costs (`mix_bytes`). Everything else is
-the same code for all.
+A subclass defines three things: how a budget becomes pools (`plan`), where states are kept
+(`build_states`, `places`), and the bytes of a set of state objects (`mix_bytes`). All other code is
+shared.
 """
 
 from abc import ABC, abstractmethod
@@ -23,18 +23,18 @@ from hsexp.memory.pool import PagePool, PoolSpec
 
 class OrganizationSettings(Config):
     name: Name
-    """What a campaign's axis calls it; variants of one kind differ in name."""
+    """Value on a campaign's axis; variants of one kind differ in name."""
     block_size: PositiveInt
     """Tokens of one attention block."""
     reserve_fraction: OpenFraction
-    """Fraction of blocks that admission always keeps free, beside the headroom."""
+    """Fraction of blocks that admission always keeps free, in addition to the headroom."""
     num_admission_states: PositiveInt
-    """Recurrent states that an admission counts for the request itself."""
+    """Recurrent states that admission reserves for the request itself."""
     release_order: ReleaseOrder
 
 
 class SharedPoolSettings(OrganizationSettings):
-    """Settings of the organizations whose state types share one pool."""
+    """Settings of an organization whose state types share one pool."""
 
     checkpoint_grid: PositiveInt
     """Tokens between checkpoint boundaries."""
@@ -47,7 +47,7 @@ class PoolPlan:
     organization: str
     nominal_bytes: int
     pools: tuple[PoolSpec, ...]
-    """Attention's pool first; a shared pool stands alone."""
+    """Attention's pool first; a shared pool is the only one."""
 
     @property
     def total_bytes(self) -> int:
@@ -61,15 +61,15 @@ class StateMix:
     attention_tokens: int
     checkpoints: int
     slabs: int | None = None
-    """Allocated slabs; None packs ideally."""
+    """Allocated slabs; None uses the fewest."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StatePlaces:
-    """Where an engine finds the composites of a checkpoint in its pages and in its line.
+    """Places of a checkpoint's composites in its pages and in its convolution line.
 
-        pages   [ SSM pages of composite 0 | ... of composite c - 1 ]  then, where convolution
-                states have pages of their own, one for each composite
+        pages   [ SSM pages of composite 0 | ... of composite c - 1 ]  then one for each composite
+                where convolution states have pages of their own
 
     An SSM state begins at the first byte of its first page.
     """
@@ -78,16 +78,16 @@ class StatePlaces:
     num_members: int
     """Pages of one composite's SSM state."""
     conv_offset_bytes: int
-    """Where a convolution state begins in its page or line."""
+    """First byte of a convolution state in its page or line."""
     conv_step_bytes: int
-    """From one composite's convolution state to the next in a line that all share; 0 where each
+    """Distance between the convolution states of two composites in a shared line; 0 where each
     has a page, one of the checkpoint's last."""
     lines_per_page: int
-    """Convolution lines of a page; 1 where a line is a page."""
+    """Convolution lines in a page; 1 where a line is a page."""
 
     @classmethod
     def whole_pages(cls, geometry: StateGeometry, page_bytes: int) -> Self:
-        """A composite is a page: its SSM state, then its convolution state."""
+        """Places where a composite is one page: its SSM state, then its convolution state."""
         return cls(
             page_bytes=page_bytes,
             num_members=1,
@@ -115,7 +115,7 @@ class Organization(ABC):
         self.geometry = geometry
 
     def _require_whole_blocks(self) -> None:
-        """A hit brings whole blocks, so every boundary has to be the end of one."""
+        """A hit consists of whole blocks, so every boundary must be the end of a block."""
         if self.checkpoint_grid % self.block_size:
             raise ValueError(
                 f"block_size {self.block_size} must divide the checkpoint grid of "
@@ -137,7 +137,7 @@ class Organization(ABC):
     @property
     @abstractmethod
     def places(self) -> StatePlaces:
-        """Where states lie in their pages."""
+        """Places of states in their pages."""
 
     @abstractmethod
     def mix_bytes(self, mix: StateMix) -> int:
@@ -166,7 +166,7 @@ class Organization(ABC):
         return low
 
     def fits(self, nominal_bytes: int, mix: StateMix, repeats: int) -> bool:
-        """Whether `repeats` mixes fit, counted in object units of one mix."""
+        """Whether the mix fits `repeats` times, each repeat rounded up to whole blocks."""
         repeated = StateMix(
             attention_tokens=self.attention_objects(mix) * self.block_size * repeats,
             checkpoints=mix.checkpoints * repeats,
@@ -174,7 +174,7 @@ class Organization(ABC):
         return self.mix_bytes(repeated) <= nominal_bytes
 
     def min_slabs(self, mix: StateMix) -> int:
-        """Fewest slabs for the mix; organizations without slabs have none."""
+        """Fewest slabs for the mix; 0 for organizations without slabs."""
         return 0
 
     def limits(self, nominal_bytes: int) -> dict[str, Fraction]:

@@ -31,9 +31,9 @@ class D0Config(OrganizationSettings):
     """The native checkpoint grid is the smallest multiple of this many tokens whose KV is at least
     as large as one recurrent composite (Falcon: 1,792)."""
     checkpoint_grid: PositiveInt | None
-    """Tokens between checkpoint boundaries; null is the native grid."""
+    """Tokens between checkpoint boundaries; null uses the native grid."""
     attention_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None
-    """Attention's share of the budget; null takes the model's screened split."""
+    """Attention's share of the budget; null uses the model's screened split."""
 
 
 class D0(Organization):
@@ -51,7 +51,7 @@ class D0(Organization):
         self.attention_fraction = Fraction(str(attention_fraction))
 
     def _native_grid(self) -> int:
-        """Whole multiples of tokens whose KV covers one composite."""
+        """Smallest multiple of `checkpoint_multiple` tokens whose KV covers one composite."""
         geometry, multiple = self.geometry, self.config.checkpoint_multiple
         tokens = -(-geometry.composite_bytes // geometry.kv_token_bytes)
         return multiple * -(-tokens // multiple)

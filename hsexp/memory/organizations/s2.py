@@ -4,7 +4,7 @@ page  [ KV of a block ]   or   [ SSM 0 ] [ SSM 1 ] [ SSM 2 ]   and a slot of
 slab  [ conv | conv | conv | ... ]
 
 With several recurrent layers for each attention layer a checkpoint's slot holds all of their
-convolution states, one behind the other.
+convolution states, one after the other.
 """
 
 from collections.abc import Sequence

@@ -16,11 +16,11 @@ class Admission(Protocol):
 
     @property
     def headroom_pages(self) -> tuple[int, ...]:
-        """Pages of each pool that an admission beside running requests leaves free."""
+        """Pages of each pool that admission keeps free while other requests run."""
         ...
 
     def refusal(self, need: Sequence[int], *, nothing_runs: bool) -> Refusal | None:
-        """None admits a request that needs so many pages of each pool."""
+        """None admits a request that needs `need` pages of each pool."""
         ...
 
 
@@ -35,7 +35,8 @@ class AdmissionConfig(Config):
     def build(self, pools: Sequence[PagePool], *, reserve_fraction: float) -> Admission:
         """
         Args:
-            reserve_fraction: what the organization always keeps free, beside the headroom.
+            reserve_fraction: fraction of blocks that the organization always keeps free, in
+                addition to the headroom.
         """
         return HeadroomAdmission(pools, headroom=self.headroom, reserve_fraction=reserve_fraction)
 
@@ -57,7 +58,7 @@ class HeadroomAdmission:
         )
 
     def refusal(self, need: Sequence[int], *, nothing_runs: bool) -> Refusal | None:
-        """None admits; otherwise the first pool that says no."""
+        """None admits; otherwise the refusal names the first pool without enough free pages."""
         for pool, pages, headroom in zip(self.pools, need, self.headroom_pages, strict=True):
             kept_free = 0 if nothing_runs else headroom
             if pages + kept_free > pool.num_free:

@@ -1,4 +1,4 @@
-"""Demand: which distinct requests asked for a key, counted no further than is needed."""
+"""Demand: the distinct requests that asked for a key, counted up to a threshold."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -7,16 +7,16 @@ from typing import Annotated
 from pydantic import Field, PositiveInt
 
 DemandKeys = Annotated[PositiveInt | None, Field(exclude_if=lambda value: value is None)]
-"""Keys whose requesters are remembered, those asked for longest ago being forgotten first; null
-remembers all of them, for ever."""
+"""Most keys whose requesters are remembered; the one requested longest ago is forgotten first. Null
+remembers every key."""
 
 
 class DistinctRequesters:
     """Remembers up to `threshold` distinct requesters of each key.
 
     Demand outlives the entry: a checkpoint that two requests asked for is in demand although the
-    first one's was lost in between. So keys are not forgotten with their entries, but when
-    `max_keys` others were asked for later. A forgotten key starts anew.
+    first one's was lost in between. So a key is not forgotten with its entry, but when `max_keys`
+    others were requested later. A forgotten key starts again from zero.
     """
 
     def __init__(self, threshold: int, *, max_keys: int | None = None) -> None:
@@ -27,10 +27,10 @@ class DistinctRequesters:
         self.threshold = threshold
         self.max_keys = max_keys
         self._requesters: OrderedDict[Hashable, tuple[int | str, ...]] = OrderedDict()
-        """The key that was asked for longest ago first."""
+        """Requesters by key; the key requested longest ago comes first."""
 
     def register(self, key: Hashable, request_id: int | str) -> None:
-        """The same requester counts once (Appendix B.2)."""
+        """Count a requester of a key, each one once (Appendix B.2)."""
         requesters = self._requesters.get(key, ())
         if len(requesters) < self.threshold and request_id not in requesters:
             self._requesters[key] = (*requesters, request_id)
@@ -42,5 +42,5 @@ class DistinctRequesters:
         return len(self._requesters.get(key, ())) >= self.threshold
 
     def __len__(self) -> int:
-        """Keys that are remembered."""
+        """Number of keys that are remembered."""
         return len(self._requesters)

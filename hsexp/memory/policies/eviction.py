@@ -1,10 +1,10 @@
-"""Eviction: in which order free pages get a new owner.
+"""Eviction: the order in which free pages get a new owner.
 
     pool      which pages are referenced, which are free, and what each one caches
-    queue     the free ones, cached or not, the next to go first
+    queue     the free ones, cached or not, the next to be reassigned first
 
-A pool tells its queue which pages become free and what kind of page they were; the queue decides
-where they stand. Another order is another queue, with its settings, in a file of its own.
+A pool passes its queue the pages that become free and their kind; the queue decides their order.
+Another order is another queue, with its settings, in a file of its own.
 """
 
 from abc import ABC, abstractmethod
@@ -24,30 +24,30 @@ class EvictionQueue(ABC):
 
     @abstractmethod
     def put(self, pages: Sequence[int], kind: PageKind, entries: Sequence[Any]) -> None:
-        """These pages became free, in this order.
+        """Add pages that became free, in this order.
 
         Args:
-            entries: what each page of the pool caches, or None.
+            entries: cached entry of each page of the pool, or None.
         """
 
     @abstractmethod
     def remove(self, pages: Sequence[int]) -> None:
-        """These free pages are referenced again, with what they cache."""
+        """Remove pages that are referenced again; they keep their cached entries."""
 
     @abstractmethod
     def pop(self, count: int) -> list[int]:
-        """Take the next pages to go. There are as many."""
+        """Remove and return the next `count` pages. The queue has at least as many."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[int]:
-        """The next page to go first."""
+        """The pages in order of reassignment."""
 
 
 class EvictionOrder(Protocol):
-    """Settings of an order."""
+    """Settings of an order of eviction."""
 
     def build(self, pages: Iterable[int]) -> EvictionQueue:
-        """A queue of these pages, which never cached anything, in this order."""
+        """A queue of these pages, in this order; none of them has a cached entry."""
         ...
 
 
@@ -71,7 +71,7 @@ class ReleaseOrder(Config):
 
 
 class ReleaseQueue(EvictionQueue):
-    """By time of release: a page joins the head or the tail, as `ReleaseOrder` says."""
+    """Pages by time of release: each joins the head or the tail, according to `ReleaseOrder`."""
 
     def __init__(self, order: ReleaseOrder, pages: Iterable[int]) -> None:
         self.pages: OrderedDict[int, None] = OrderedDict.fromkeys(pages)
@@ -86,8 +86,8 @@ class ReleaseQueue(EvictionQueue):
             kind: (hashed == "head", plain == "head", others == "head")
             for kind, (hashed, plain, others) in ends.items()
         }
-        """By kind: whether a page with an entry joins the head; whether one without does; and
-        whether the others without one do."""
+        """By kind: whether the first page joins the head with a cached entry, and without one;
+        and whether the other pages do without one."""
 
     def put(self, pages: Sequence[int], kind: PageKind, entries: Sequence[Any]) -> None:
         queue, (hashed, plain, others) = self.pages, self._joins_head[kind]

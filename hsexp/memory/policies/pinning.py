@@ -18,7 +18,7 @@ from hsexp.memory.pool import floor_of
 
 
 class Pinning(Protocol):
-    """Which references outlive a preemption."""
+    """Decides which references outlive a preemption."""
 
     @property
     def num_pins(self) -> int:
@@ -26,10 +26,10 @@ class Pinning(Protocol):
         ...
 
     def on_adopt(self, request_id: int | str, key: Hashable) -> None:
-        """A resident prefix was hit."""
+        """Called when an admitted request reuses the checkpoint `key`."""
 
     def pin(self, request_id: int | str, checkpoint: Checkpoint) -> bool:
-        """The request is preempted. True if a reference was taken."""
+        """Called when the request is preempted. Returns whether a reference was taken."""
         ...
 
     def unpin(self, request_id: int | str) -> None:
@@ -39,7 +39,7 @@ class Pinning(Protocol):
         """Drop every reference."""
 
     def pins(self) -> dict[int | str, Checkpoint]:
-        """By request."""
+        """The pinned checkpoints by request."""
         ...
 
 
@@ -50,7 +50,7 @@ class PinningConfig(Config):
     requesters: PositiveInt | None
     """Distinct-requester threshold K of the rightmost boundary; null is Roff."""
     protected_fraction: Fraction
-    """Most blocks of the recurrent pool that pins may hold."""
+    """Largest fraction of the recurrent pool's pages that pins may hold."""
     demand_keys: DemandKeys = None
 
     def build(self, store: StateStore) -> Pinning:

@@ -12,13 +12,13 @@ from hsexp.memory.policies.demand import DemandKeys, DistinctRequesters
 
 
 class Retention(Protocol):
-    """What becomes of a state when its holder has gone on to the next one."""
+    """Decides whether a request keeps a state after it has moved on to the next one."""
 
     def on_admission(self, request_id: int | str, keys: Iterable[Hashable]) -> None:
-        """An admitted request asked for the boundaries of these keys."""
+        """Called when a request is admitted, with the keys of its boundaries."""
 
     def keeps(self, checkpoint: Checkpoint) -> bool:
-        """Whether its holder keeps the reference until it leaves."""
+        """Whether the holder of a superseded state keeps the reference until it leaves."""
         ...
 
 
