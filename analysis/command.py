@@ -66,7 +66,7 @@ def parse(
     adoption: Adoption = _choice(given, "adoption", Adoption, default="current")
     name = given.get(kind)
     if name is not None and name not in known:
-        raise AnalysisError(f"{kind} {name} is unknown; there is {', '.join(known)}")
+        raise AnalysisError(f"{kind} {name} is unknown; choose from {', '.join(known)}")
     owners = _owners(kind, name, given.get("campaign"), source)
     campaign = owners[0] if len(owners) == 1 else None
     if name is not None:
@@ -93,7 +93,7 @@ def parse_pairs(arguments: Sequence[str], *, keys: Sequence[str]) -> Mapping[str
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if not equals or key not in keys:
-            raise AnalysisError(f"unknown argument {argument}; there is {'=, '.join(keys)}=")
+            raise AnalysisError(f"argument {argument} is unknown; choose from {'=, '.join(keys)}=")
         if key in given:
             raise AnalysisError(f"{key} is given twice: {given[key]} and {value}")
         if not value:
@@ -116,7 +116,7 @@ def _owners(kind: str, name: str | None, campaign: str | None, source: Source) -
             raise AnalysisError(f"campaign {campaign} has no {kind} {name}")
         return (campaign,)
     if name is None and source == "ledger":
-        raise AnalysisError(f"campaign is required; there is {', '.join(configs.campaigns())}")
+        raise AnalysisError(f"campaign is required; choose from {', '.join(configs.campaigns())}")
     every = [configs.listing(each) for each in configs.campaigns()]
     return tuple(each.campaign for each in every if name in getattr(each, f"{kind}s"))
 

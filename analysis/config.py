@@ -66,7 +66,7 @@ def family(name: str) -> Family:
     """
     if name not in options("analysis/families"):
         raise AnalysisError(
-            f"family {name} is unknown; there is {', '.join(options('analysis/families'))}"
+            f"family {name} is unknown; choose from {', '.join(options('analysis/families'))}"
         )
     data = read_file("analysis/families", name)
     try:
@@ -83,10 +83,14 @@ def block_design(campaign: str, block: str) -> Design:
         AnalysisError: the campaign or the block does not exist, or is refused.
     """
     if campaign not in options("campaign"):
-        raise AnalysisError(f"campaign {campaign} does not exist")
+        raise AnalysisError(
+            f"campaign {campaign} does not exist; choose from {', '.join(options('campaign'))}"
+        )
     blocks = _blocks(campaign)
     if block not in blocks:
-        raise AnalysisError(f"campaign {campaign} has no block {block}; it has {', '.join(blocks)}")
+        raise AnalysisError(
+            f"campaign {campaign} has no block {block}; choose from {', '.join(blocks)}"
+        )
 
     def law(name: str) -> tuple[Any, ...]:
         return tuple(blocks[name].get(key) for key in ("workload", "arrivals", "separate", "exact"))
@@ -101,7 +105,7 @@ def block_design(campaign: str, block: str) -> Design:
 def _analysis(campaign: str) -> dict[str, Any]:
     if campaign not in campaigns():
         raise AnalysisError(
-            f"campaign {campaign} has no analysis; there is {', '.join(campaigns())}"
+            f"campaign {campaign} has no analysis; choose from {', '.join(campaigns())}"
         )
     try:
         return read_file("analysis", campaign)

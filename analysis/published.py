@@ -48,7 +48,9 @@ def published_row(table: str, row: str) -> dict[str, Any]:
 def _tidy(table: str) -> pd.DataFrame:
     path = FOLDER / f"{table}.csv"
     if not path.is_file():
-        raise AnalysisError(f"no published table {table}; there are {', '.join(names())}")
+        raise AnalysisError(
+            f"published table {table} does not exist; choose from {', '.join(names())}"
+        )
     return pd.read_csv(path, dtype=str, keep_default_na=False)
 
 

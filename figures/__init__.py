@@ -22,6 +22,6 @@ def derive(name: str) -> Figure:
         drawable = [each for each, other in FIGURES.items() if other.from_paper is not None]
         raise AnalysisError(
             f"figure {name} cannot be drawn from published values, since the paper prints none of "
-            f"its curves; there is {', '.join(drawable)}"
+            f"its curves; choose from {', '.join(drawable)}"
         )
     return entry.from_paper("current")

@@ -187,7 +187,7 @@ def load_targets(name: str) -> Targets:
         AnalysisError: there is none, or its file is refused (field and value are named).
     """
     if name not in options(GROUP):
-        raise AnalysisError(f"compare {name} is unknown; there is {', '.join(options(GROUP))}")
+        raise AnalysisError(f"compare {name} is unknown; choose from {', '.join(options(GROUP))}")
     data = read_file(GROUP, name)
     try:
         return Targets.parse(data)

@@ -99,7 +99,9 @@ def path_of(group: str, name: str) -> Path:
         ConfigError: there is no such option; the message lists those there are.
     """
     if name not in options(group):
-        raise ConfigError(f"{group} {name!r} does not exist; there is {', '.join(options(group))}")
+        raise ConfigError(
+            f"{group} {name!r} does not exist; choose from {', '.join(options(group))}"
+        )
     paths = (folder / group / f"{name}.yaml" for folder in folders())
     return next(path for path in paths if path.is_file())
 

@@ -47,5 +47,5 @@ def refuse_empty_sweeps(overrides: Iterable[str], config_loader: ConfigLoader) -
         why = "is empty"
         if isinstance(override.value(), Glob):
             known = config_loader.get_group_options(override.key_or_group)
-            why = f"matches nothing; there is {', '.join(known) or 'no such group'}"
+            why = f"matches nothing; choose from {', '.join(known)}" if known else "names no group"
         raise ConfigError(f"the sweep has no jobs: {override.input_line} {why}")

@@ -142,5 +142,5 @@ def _require_known(treatments: tuple[str, ...]) -> None:
     for name in treatments:
         if name not in TREATMENTS:
             raise ConfigError(
-                f"campaign.treatments: {name} is unknown; there is {', '.join(TREATMENTS)}"
+                f"campaign.treatments: {name} is unknown; choose from {', '.join(TREATMENTS)}"
             )

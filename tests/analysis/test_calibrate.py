@@ -268,7 +268,7 @@ def test_steps_of_two_devices_are_never_fitted_together(tmp_path):
         (["source=paper", "overwrite=maybe", "device=x"], "overwrite must be true or false"),
         (["source=paper", "out=x.yaml"], "out and overwrite need device="),
         (["source=paper", "device=a b"], "device.name"),
-        (["campaign=q6"], "unknown argument campaign=q6"),
+        (["campaign=q6"], "argument campaign=q6 is unknown"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(arguments, message):

@@ -285,10 +285,10 @@ def test_a_group_must_be_declared():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["compare=novel"], "compare novel is unknown; there is paper"),
+        (["compare=novel"], "compare novel is unknown; choose from paper"),
         (["compare=paper", "engine=abacus"], "engine must be sim or vllm, got abacus"),
         (["compare=paper", "seeds=few"], "seeds must be"),
-        (["compare=paper", "ledger=here"], "unknown argument ledger=here"),
+        (["compare=paper", "ledger=here"], "argument ledger=here is unknown"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(arguments, message):

@@ -81,5 +81,7 @@ def test_ledgers_of_two_engines_are_never_chosen_between(tmp_path):
 
 
 def test_an_unknown_block_names_those_of_the_campaign(tmp_path):
-    with pytest.raises(AnalysisError, match="campaign bursts has no block b63; it has poisson, b"):
+    with pytest.raises(
+        AnalysisError, match="campaign bursts has no block b63; choose from poisson, b"
+    ):
         Ledgers(tmp_path).runs("bursts", "b63")

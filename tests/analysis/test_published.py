@@ -72,7 +72,9 @@ def test_b7_agrees_with_the_ratios_of_b8_within_what_averaging_can_do():
 
 
 def test_an_unknown_table_names_those_that_exist():
-    with pytest.raises(AnalysisError, match=r"no published table B-9; there are 1, A-1"):
+    with pytest.raises(
+        AnalysisError, match=r"published table B-9 does not exist; choose from 1, A-1"
+    ):
         published("B-9")
 
 

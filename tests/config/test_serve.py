@@ -52,7 +52,7 @@ def test_a_changed_organization_travels_whole() -> None:
     [
         (["model=m"], "organization is required, such as organization=s2"),
         (["organization=s2"], "model is required, such as model=falcon_h1_mini"),
-        (["organization=s9", "model=m"], "organization 's9' does not exist; there is d0"),
+        (["organization=s9", "model=m"], "organization 's9' does not exist; choose from d0"),
         (["organization=s2", "model=m", "stage=all"], "stage must be plan or serve, got 'all'"),
         (["organization=s2", "model=m", "--port"], "arguments are key=value, got '--port'"),
         (["organization=s2", "model=m", "retention=k7"], "retention 'k7' does not exist"),

@@ -64,6 +64,6 @@ FREEZE: dict[str, Callable[[], None]] = {
 if __name__ == "__main__":
     unknown = sorted(set(sys.argv[1:]) - FREEZE.keys())
     if unknown:
-        sys.exit(f"error: {', '.join(unknown)} is unknown; there is {', '.join(FREEZE)}")
+        sys.exit(f"error: {', '.join(unknown)} is unknown; choose from {', '.join(FREEZE)}")
     for name in sys.argv[1:] or FREEZE:
         FREEZE[name]()

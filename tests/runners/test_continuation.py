@@ -245,7 +245,10 @@ def test_slots_of_a_slab_follow_the_size_of_an_element() -> None:
 @pytest.mark.parametrize(
     ("override", "reason"),
     [
-        ("campaign.treatments=[hit,miss]", "campaign.treatments: miss is unknown; there is repeat"),
+        (
+            "campaign.treatments=[hit,miss]",
+            "campaign.treatments: miss is unknown; choose from repeat",
+        ),
         ("model.checkpoint=some/weights", "model.checkpoint must be null"),
         ("device.hardware=null", "device.hardware is required"),
     ],
