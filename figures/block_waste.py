@@ -5,9 +5,9 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from figures import style
-from figures.geometry import configured
 from figures.registry import drawing
 from hsexp.memory.organizations import Organization, StateMix
+from hsexp.plan.resolve import standing
 
 MAX_TOKENS = 2048
 """Longest length drawn."""
@@ -16,7 +16,7 @@ MAX_TOKENS = 2048
 @drawing("block-waste")
 def draw() -> Figure:
     """Waste of both block sizes and of a contiguous allocation. Needs no run."""
-    lengths = np.arange(1, MAX_TOKENS + 1)
+    lengths, layouts = np.arange(1, MAX_TOKENS + 1), standing("capacity").layouts
     figure, axis = plt.subplots(figsize=(style.COLUMN_IN, 2.6))
     axis.plot(
         lengths,
@@ -26,7 +26,7 @@ def draw() -> Figure:
         label=f"contiguous, {MAX_TOKENS:,} tokens reserved",
     )
     for name, label in (("s2", "S0, S1, S2"), ("d0", "D0")):
-        unused, block = unused_slots(configured(name), lengths)
+        unused, block = unused_slots(layouts[name], lengths)
         axis.plot(
             lengths, unused, color=style.color(name), linewidth=0.8,
             label=f"{label}: blocks of {block}, at most {block - 1}",

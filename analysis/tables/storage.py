@@ -82,7 +82,7 @@ def a1(resolved: Resolved) -> Table:
             lambda row: row.allocated_bytes,
             _UNPRINTED,
         )
-    layouts = _layouts(resolved)
+    layouts = resolved.layouts
     relations = []
     for mix in _campaign(resolved).mixes:
         objects = StateMix(attention_tokens=mix.attention_tokens, checkpoints=mix.checkpoints)
@@ -116,7 +116,7 @@ def a2(resolved: Resolved) -> Table:
     title = "One state set against a budget"
     if not _is_the_papers(resolved):
         return _feasibility(resolved, title)
-    case, layouts = _campaign(resolved).feasibility, _layouts(resolved)
+    case, layouts = _campaign(resolved).feasibility, resolved.layouts
     mix = StateMix(attention_tokens=case.mix.attention_tokens, checkpoints=case.mix.checkpoints)
     only_attention = StateMix(attention_tokens=mix.attention_tokens, checkpoints=0)
     d0 = D0(
@@ -169,7 +169,7 @@ def b2(resolved: Resolved) -> Table:
     if not _is_the_papers(resolved):
         return _budgets(resolved, title)
     relations = []
-    layouts = _layouts(resolved)
+    layouts = resolved.layouts
     unit = _label_unit_bytes(_d0(layouts))
     for budget in resolved.budgets:
         pages = {name: layouts[name].plan(budget.bytes) for name in ("s0", "s1", "s2")}
@@ -296,7 +296,7 @@ def _budgets(resolved: Resolved, title: str) -> Table:
 def _split(resolved: Resolved, title: str) -> Table:
     splits = {
         name: _split_of(layout)
-        for name, layout in _layouts(resolved).items()
+        for name, layout in resolved.layouts.items()
         if isinstance(layout, D0)
     }
     if not splits:
@@ -387,10 +387,6 @@ def _is_the_papers(resolved: Resolved) -> bool:
 def _campaign(resolved: Resolved) -> CapacityCampaign:
     assert isinstance(resolved.campaign, CapacityCampaign)
     return resolved.campaign
-
-
-def _layouts(resolved: Resolved) -> dict[str, Organization]:
-    return {memory.organization.name: memory.layout for memory in resolved.memories}
 
 
 def _d0(layouts: dict[str, Organization]) -> D0:

@@ -127,6 +127,20 @@ def read_file(group: str, name: str) -> dict[str, Any]:
     return data
 
 
+def read_root(name: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """A root of the configuration in `conf`: its own values, and the option it chooses by group."""
+    own: dict[str, Any] = yaml.safe_load((CONF / f"{name}.yaml").read_text(encoding="utf-8"))
+    chosen: dict[str, str] = {}
+    for default in own.pop("defaults"):
+        if isinstance(default, dict):
+            chosen |= {
+                group: option
+                for group, option in default.items()
+                if option is not None and (CONF / group).is_dir()
+            }
+    return own, chosen
+
+
 def read_option(group: str, name: str) -> dict[str, Any]:
     """One option as plain data, merged over the options of its group in its defaults list.
 

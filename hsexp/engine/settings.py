@@ -8,12 +8,11 @@ vLLM's configuration is made, to `EngineSettings`: the same typed values as a ce
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-import yaml
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from hsexp.config.axes import MEMORY_AXES, Axis, axis_fields
 from hsexp.config.base import Config, ConfigError, parse_union
-from hsexp.config.catalog import CONF, read_option
+from hsexp.config.catalog import read_option, read_root
 from hsexp.config.fields import OpenFraction
 from hsexp.memory import HybridMemory, MemoryConfig, Observer, build_memory
 from hsexp.memory.geometry import ModelConfig
@@ -229,11 +228,8 @@ class ServingSettings(_Choices, Config):  # type: ignore[misc]  # made from the 
 
 def serving_defaults() -> dict[str, Any]:
     """The defaults of `conf/serve.yaml`."""
-    root: dict[str, Any] = yaml.safe_load((CONF / "serve.yaml").read_text(encoding="utf-8"))
-    own = {name: root[name] for name in ServingSettings.model_fields if name in root}
-    options = [entry for entry in root["defaults"] if isinstance(entry, dict)]
-    chosen = {group: name for entry in options for group, name in entry.items()}
-    return own | {axis.name: chosen[axis.name] for axis in MEMORY_AXES if chosen[axis.name]}
+    own, chosen = read_root("serve")
+    return {name: own[name] for name in ServingSettings.model_fields if name in own} | chosen
 
 
 def label_text(value: Any) -> str:

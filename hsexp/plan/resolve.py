@@ -15,18 +15,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from hsexp.config.axes import AXES
 from hsexp.config.base import ConfigError, parse_union
 from hsexp.config.campaigns import Campaign, FixedWorkCampaign, ServingCampaign
-from hsexp.config.catalog import CONF, options, read_option
+from hsexp.config.catalog import options, read_option, read_root
 from hsexp.config.launch import Launch
 from hsexp.config.overrides import given_settings
 from hsexp.memory import MemoryConfig, build_memory
 from hsexp.memory.config import BudgetConfig
 from hsexp.memory.geometry import ModelConfig
-from hsexp.memory.organizations import OrganizationConfig
+from hsexp.memory.organizations import Organization, OrganizationConfig
 from hsexp.plan.scale import scaled, scaled_option
 
 _GROUP_AXES = tuple(axis for axis in AXES if axis.options is not None)
@@ -159,6 +157,11 @@ class Resolved:
         return self.launch.campaign
 
     @property
+    def layouts(self) -> dict[str, Organization]:
+        """The organizations of `memories`, by name."""
+        return {memory.organization.name: memory.layout for memory in self.memories}
+
+    @property
     def inputs(self) -> tuple[Any, ...]:
         """Everything that determines the numbers of a counted campaign."""
         return (
@@ -208,13 +211,10 @@ def standing(campaign: str) -> Resolved:
     Raises:
         ConfigError: `conf/` is refused.
     """
-    data: dict[str, Any] = yaml.safe_load((CONF / "config.yaml").read_text(encoding="utf-8"))
-    del data["hydra"]
-    for default in data.pop("defaults"):
-        for group, name in default.items() if isinstance(default, dict) else ():
-            if name is not None and (CONF / group).is_dir():
-                data[group] = read_option(group, name)
-    return resolve(Launch.parse(data | read_option("campaign", campaign)))
+    own, chosen = read_root("config")
+    del own["hydra"]
+    composed = {group: read_option(group, name) for group, name in chosen.items()}
+    return resolve(Launch.parse(own | composed | read_option("campaign", campaign)))
 
 
 def memory_for(organization: OrganizationConfig, model: ModelConfig) -> MemoryConfig:

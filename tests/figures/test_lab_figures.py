@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from figures import FIGURES, block_sharing, block_waste, state_ownership, style
-from figures.geometry import configured
+from hsexp.plan.resolve import standing
 
 NAMES = ["block-sharing", "block-waste", "state-ownership"]
 
@@ -42,9 +42,9 @@ def test_the_divergence_copies_the_tail_and_nothing_else():
 
 
 def test_the_waste_of_a_sequence_is_less_than_a_block():
-    lengths = np.arange(1, 2049)
+    lengths, layouts = np.arange(1, 2049), standing("capacity").layouts
     for name, block in (("s0", 512), ("s1", 512), ("s2", 512), ("d0", 16)):
-        unused, size = block_waste.unused_slots(configured(name), lengths)
+        unused, size = block_waste.unused_slots(layouts[name], lengths)
         assert size == block
         assert (min(unused), max(unused)) == (0, block - 1)
         assert (unused[0], unused[block - 1], unused[block]) == (block - 1, 0, block - 1)
