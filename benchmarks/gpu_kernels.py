@@ -16,7 +16,7 @@ import importlib.util
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -58,6 +58,13 @@ class Form:
     name: str
     launch: Launch
     paged: bool
+
+
+def _forms(contiguous: Launch, paged: Mapping[str, Launch]) -> tuple[Form, ...]:
+    return (
+        Form(name="contiguous", launch=contiguous, paged=False),
+        *(Form(name=name, launch=launch, paged=True) for name, launch in paged.items()),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,11 +207,7 @@ def decode_update(states: States, num_rows: int) -> Operation:
         )  # fmt: skip
 
     return Operation(
-        forms=(
-            Form(name="contiguous", launch=contiguous, paged=False),
-            Form(name="fused", launch=fused, paged=True),
-            Form(name="a launch a member", launch=unfused, paged=True),
-        ),
+        forms=_forms(contiguous, {"fused": fused, "a launch a member": unfused}),
         num_bytes=2 * num_rows * states.state_bytes,
         num_sets=len(composites),
     )
@@ -234,10 +237,7 @@ def convolution_update(states: States, num_rows: int) -> Operation:
         )  # fmt: skip
 
     return Operation(
-        forms=(
-            Form(name="contiguous", launch=contiguous, paged=False),
-            Form(name="slots", launch=slots, paged=True),
-        ),
+        forms=_forms(contiguous, {"slots": slots}),
         num_bytes=2 * num_rows * states.line_bytes,
         num_sets=len(composites),
     )
@@ -258,10 +258,7 @@ def gather(states: States, num_rows: int) -> Operation:
         torch.index_select(states.contiguous, 0, composites[turn])
 
     return Operation(
-        forms=(
-            Form(name="contiguous", launch=contiguous, paged=False),
-            Form(name="pages", launch=paged, paged=True),
-        ),
+        forms=_forms(contiguous, {"pages": paged}),
         num_bytes=2 * num_rows * states.state_bytes,
         num_sets=len(composites),
     )
@@ -282,10 +279,7 @@ def scatter(states: States, num_rows: int) -> Operation:
         states.contiguous.index_copy_(0, long[turn], dense)
 
     return Operation(
-        forms=(
-            Form(name="contiguous", launch=contiguous, paged=False),
-            Form(name="pages", launch=paged, paged=True),
-        ),
+        forms=_forms(contiguous, {"pages": paged}),
         num_bytes=2 * num_rows * states.state_bytes,
         num_sets=len(composites),
     )

@@ -15,6 +15,7 @@ from analysis.published import published_value
 from analysis.runs import THROUGHPUT, Origin, Runs
 from figures import style
 from figures.points import (
+    Bars,
     Point,
     bars,
     has,
@@ -31,10 +32,6 @@ E2E, TTFT, WAITING = "e2e_p99_s", "ttft_p99_s", "waiting_max"
 
 _EXAMPLE = {THROUGHPUT: "mean_throughput", E2E: "mean_run_level_e2e_p99"}
 """Quantities of Table E-4, which prints S1 and S2 at b108."""
-
-
-Bars = dict[str, Point]
-"""Bars by organization; organizations without a run are absent."""
 
 MainPanel = dict[str, Bars]
 """Bars by budget."""

@@ -17,6 +17,7 @@ from analysis.tables.beside import PAPER
 from analysis.tables.no_sharing_index import index_by_seed
 from figures import style
 from figures.points import (
+    Bars,
     Point,
     bars,
     has,
@@ -35,10 +36,6 @@ ANCHORS = {"anchor_b63": "b63", "anchor_b108": "b108"}
 INPUT = "c_once_tokens"
 
 _KILO = 1000.0
-
-
-Bars = dict[str, Point]
-"""Bars by organization; organizations without a run are absent."""
 
 
 @dataclass(frozen=True, kw_only=True)

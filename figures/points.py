@@ -42,6 +42,10 @@ class Point:
         return (self.value - self.interval.low, self.interval.high - self.value)
 
 
+Bars = dict[str, Point]
+"""Points by organization; organizations without a run are absent."""
+
+
 def of_seeds(values: pd.Series, published: float | None = None) -> Point:
     """The mean of complete values: a t interval from six seeds on, dots below."""
     seeds = tuple(float(value) for value in values)

@@ -4,7 +4,6 @@ If the console is not a terminal, the bar is not drawn and the lines remain.
 """
 
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -45,12 +44,7 @@ class LaunchReport:
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
     def begin(self, *, accepted: int, notices: Iterable[str]) -> None:

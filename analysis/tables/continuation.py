@@ -6,6 +6,7 @@ was repeatable. The verdict of a setting covers only the checks that count.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import pandas as pd
@@ -211,31 +212,31 @@ _MISMATCHES = (
     "{token_mismatches_depth_2400:.0f} of {token_mismatches_depth_2400_of:.0f} tokens differ at "
     "depth 2,400"
 )
-_REPEATS = "Concurrent non-preemptive reference repeats"
+_pre_logit = partial(_Check, name="Falcon pre-logit checks", treatments=("hit",))
+_repeats = partial(
+    _Check,
+    name="Concurrent reference repeats",
+    row="Concurrent non-preemptive reference repeats",
+    treatments=("batch",),
+)
 
 _CHECKS = (
-    _Check(
-        name="Falcon pre-logit checks",
+    _pre_logit(
         published="{hash_matches_depth_600_to_1800:.0f} of "
         "{hash_matches_depth_600_to_1800_of:.0f} hashes equal at depths 600 to 1,800",
         ours="hits at every boundary, depth {depth:,}: logprobs",
-        treatments=("hit",),
         depth="least",
         counted="logprobs",
     ),
-    _Check(
-        name="Falcon pre-logit checks",
+    _pre_logit(
         published=_MISMATCHES,
         ours="hits at every boundary, depth {depth:,}: logprobs",
-        treatments=("hit",),
         depth="deepest",
         counted="logprobs",
     ),
-    _Check(
-        name="Falcon pre-logit checks",
+    _pre_logit(
         published=_MISMATCHES,
         ours="hits at every boundary, depth {depth:,}: tokens",
-        treatments=("hit",),
         depth="deepest",
         counted="tokens",
     ),
@@ -246,21 +247,15 @@ _CHECKS = (
         treatments=("hit",),
         counted="states",
     ),
-    _Check(
-        name="Concurrent reference repeats",
-        row=_REPEATS,
+    _repeats(
         published="{state_byte_agreement:.0f} of {state_byte_agreement_of:.0f} requests agree in "
         "state bytes",
         ours="hits in changing batches: state bytes",
-        treatments=("batch",),
         counted="states",
     ),
-    _Check(
-        name="Concurrent reference repeats",
-        row=_REPEATS,
+    _repeats(
         published="{token_agreement:.0f} of {token_agreement_of:.0f} requests agree in tokens",
         ours="hits in changing batches: tokens",
-        treatments=("batch",),
         counted="tokens",
     ),
     _Check(

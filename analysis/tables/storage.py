@@ -5,7 +5,7 @@ organizations and budgets; the campaign lists the state sets. At the paper's siz
 show the printed values too; any other launch of the campaign shows its own values only.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -185,10 +185,7 @@ def b2(resolved: Resolved) -> Table:
         }
         for name, plan in pages.items():
             amounts[f"override_{name}_pages"] = (plan.pools[0].num_pages, "nearest whole page")
-        relations += [
-            Relation(row=budget.name, column=column, computed=float(value), formula=formula)
-            for column, (value, formula) in amounts.items()
-        ]
+        relations += _relations(budget.name, amounts)
     return relations_table("B-2", title, relations, origin=COMPUTED)
 
 
@@ -213,11 +210,16 @@ def b3(resolved: Resolved) -> Table:
                 strict=True,
             )
         }
-        relations += [
-            Relation(row=row, column=column, computed=float(value), formula=formula)
-            for column, (value, formula) in amounts.items()
-        ]
+        relations += _relations(row, amounts)
     return relations_table("B-3", title, relations, origin=COMPUTED)
+
+
+def _relations(row: str, amounts: Mapping[str, tuple[float, str]]) -> list[Relation]:
+    """Relations of one row: column -> computed value and its formula."""
+    return [
+        Relation(row=row, column=column, computed=float(value), formula=formula)
+        for column, (value, formula) in amounts.items()
+    ]
 
 
 # -- without published values ----------------------------------------------------------------------

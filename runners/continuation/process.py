@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from runners.vllm.faults import EngineDied, EngineStalled
@@ -59,13 +58,8 @@ class CheckProcess:
         self._process.__enter__()
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is None:
+    def __exit__(self, error_type: type[BaseException] | None, *error: object) -> None:
+        if error_type is None:
             self._put("end")
             self._process.wait(_END_S)
         self._process.kill()

@@ -41,6 +41,10 @@ def tokens(count: int, seed: int) -> list[int]:
     return [rng.randrange(9000) for _ in range(count)]
 
 
+def roomy_core(organization: str, folder: Path, **choices: Any) -> ToyCore:
+    return ToyCore(toy_settings(organization, **ROOMY_POOLS[organization]), folder, **choices)
+
+
 def place_of(core: ToyCore, request_id: str) -> str:
     """Where a request is; an empty string once it is over."""
     request = core.scheduler.requests.get(request_id)
@@ -143,12 +147,7 @@ def test_a_repeated_prompt_reuses_all_whole_intervals_below_its_last_token(
     length: int, organization: str, asynchronous: bool, tmp_path: Path
 ) -> None:
     # A budget of one interval: a longer chunk would leave a state at its end alone.
-    core = ToyCore(
-        toy_settings(organization, **ROOMY_POOLS[organization]),
-        tmp_path,
-        token_budget=GRID,
-        asynchronous=asynchronous,
-    )
+    core = roomy_core(organization, tmp_path, token_budget=GRID, asynchronous=asynchronous)
     prompt = tokens(length, seed=1)
     adopted = []
     for _ in range(2):
@@ -187,12 +186,7 @@ def test_a_prefill_of_exactly_one_token_goes_on_from_its_hit_beside_decodes(
 def test_generation_ends_where_the_model_does(
     organization: str, asynchronous: bool, tmp_path: Path
 ) -> None:
-    core = ToyCore(
-        toy_settings(organization, **ROOMY_POOLS[organization]),
-        tmp_path,
-        asynchronous=asynchronous,
-        max_model_len=4 * GRID,
-    )
+    core = roomy_core(organization, tmp_path, asynchronous=asynchronous, max_model_len=4 * GRID)
     for room in (1, 2, GRID):
         request_id = core.add(tokens(4 * GRID - room, seed=room), 50)
         core.requests[request_id].num_output = room
@@ -204,11 +198,7 @@ def test_generation_ends_where_the_model_does(
 def test_a_request_that_reads_no_cache_leaves_one(
     organization: str, asynchronous: bool, tmp_path: Path
 ) -> None:
-    core = ToyCore(
-        toy_settings(organization, **ROOMY_POOLS[organization]),
-        tmp_path,
-        asynchronous=asynchronous,
-    )
+    core = roomy_core(organization, tmp_path, asynchronous=asynchronous)
     prompt = tokens(2 * GRID + 3, seed=1)
     scheduled = []
     for skip_reading in (True, True, False):
@@ -251,11 +241,7 @@ def test_the_lowest_priority_is_preempted_and_comes_back(
 def test_a_reset_while_requests_run_is_refused_or_recomputes_them(
     organization: str, asynchronous: bool, tmp_path: Path
 ) -> None:
-    core = ToyCore(
-        toy_settings(organization, **ROOMY_POOLS[organization]),
-        tmp_path,
-        asynchronous=asynchronous,
-    )
+    core = roomy_core(organization, tmp_path, asynchronous=asynchronous)
     for i in range(5):
         core.add(tokens(10 + 7 * i, seed=i), 12)
     for _ in range(6):

@@ -168,33 +168,6 @@ class RoundingEngine(ToyEngine):
         assert request.sequence.state is not None
         self.physical.write_state(request.sequence.state, rounded(state))
 
-    def _grow_running(self, left: int) -> int:
-        for request in list(self.running):
-            while request in self.running and not request.end:
-                chunk = self._next_chunk(request, request.computed, left)
-                if not chunk:
-                    break
-                if self.grow(request, chunk):
-                    left -= chunk
-                    break
-                if len(self.running) > 1 or not self.memory.give_way(request.sequence):
-                    self.preempt(self.running[-1])
-        return left
-
-    def _admit_waiting(self, left: int) -> None:
-        while self.waiting:
-            request = self.waiting[0]
-            hit = self.lookup(request)
-            chunk = self._next_chunk(request, hit.tokens, left)
-            if not hit.ready or not chunk:
-                return
-            if self.refuses(request, hit):
-                if self.running or not self.memory.give_way():
-                    return
-                continue
-            self.admit(request, hit, chunk)
-            left -= chunk
-
     def _next_chunk(self, request: ToyRequest, computed: int, left: int) -> int:
         return self.chunking.tokens(computed, len(request.prompt), request.num_tokens, left)
 

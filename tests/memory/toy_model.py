@@ -442,7 +442,7 @@ class ToyEngine:
     def _grow_running(self, left: int) -> int:
         for request in list(self.running):
             while request in self.running and not request.end:
-                chunk = self._chunk(request.computed, request.num_tokens, left)
+                chunk = self._next_chunk(request, request.computed, left)
                 if not chunk:
                     break
                 if self.grow(request, chunk):
@@ -456,7 +456,7 @@ class ToyEngine:
         while self.waiting:
             request = self.waiting[0]
             hit = self.lookup(request)
-            chunk = self._chunk(hit.tokens, request.num_tokens, left)
+            chunk = self._next_chunk(request, hit.tokens, left)
             if not hit.ready or not chunk:
                 return
             if self.refuses(request, hit):
@@ -466,9 +466,9 @@ class ToyEngine:
             self.admit(request, hit, chunk)
             left -= chunk
 
-    def _chunk(self, computed: int, num_tokens: int, left: int) -> int:
+    def _next_chunk(self, request: ToyRequest, computed: int, left: int) -> int:
         """A chunk ends on the grid or with the last token."""
-        grid = self.memory.checkpoint_grid
+        grid, num_tokens = self.memory.checkpoint_grid, request.num_tokens
         end = min(computed + left, num_tokens)
         if computed < num_tokens // grid * grid:
             end = end // grid * grid

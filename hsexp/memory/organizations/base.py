@@ -186,6 +186,24 @@ class Organization(ABC):
         return -(-mix.attention_tokens // self.block_size)
 
 
+class SharedPoolOrganization(Organization):
+    """An organization whose state types share the equal pages of one pool."""
+
+    page_bytes: int
+
+    def __init__(self, config: SharedPoolSettings, geometry: StateGeometry) -> None:
+        super().__init__(geometry)
+        self.config = config
+        self.block_size = config.block_size
+        self.checkpoint_grid = config.checkpoint_grid
+        self._require_whole_blocks()
+
+    def plan(self, nominal_bytes: int) -> PoolPlan:
+        num_pages = nearest_pages(nominal_bytes, self.page_bytes)
+        pool = PoolSpec(name="shared", num_pages=num_pages, page_bytes=self.page_bytes)
+        return PoolPlan(organization=self.name, nominal_bytes=nominal_bytes, pools=(pool,))
+
+
 def nearest_pages(nominal_bytes: int, page_bytes: int) -> int:
     """Planner matching: the whole number of pages nearest to the budget (Table B-2)."""
     return (2 * nominal_bytes + page_bytes) // (2 * page_bytes)

@@ -9,14 +9,12 @@ from typing import ClassVar, Literal
 from hsexp.memory.checkpoint import PagedStateStore
 from hsexp.memory.geometry import StateGeometry
 from hsexp.memory.organizations.base import (
-    Organization,
-    PoolPlan,
+    SharedPoolOrganization,
     SharedPoolSettings,
     StateMix,
     StatePlaces,
-    nearest_pages,
 )
-from hsexp.memory.pool import PagePool, PoolSpec
+from hsexp.memory.pool import PagePool
 
 
 class S0Config(SharedPoolSettings):
@@ -25,21 +23,12 @@ class S0Config(SharedPoolSettings):
     kind: Literal["s0"]
 
 
-class S0(Organization):
+class S0(SharedPoolOrganization):
     name: ClassVar[str] = "s0"
 
     def __init__(self, config: S0Config, geometry: StateGeometry) -> None:
-        super().__init__(geometry)
-        self.config = config
-        self.block_size = config.block_size
-        self.checkpoint_grid = config.checkpoint_grid
-        self._require_whole_blocks()
+        super().__init__(config, geometry)
         self.page_bytes = max(geometry.composite_bytes, config.block_size * geometry.kv_token_bytes)
-
-    def plan(self, nominal_bytes: int) -> PoolPlan:
-        num_pages = nearest_pages(nominal_bytes, self.page_bytes)
-        pool = PoolSpec(name="shared", num_pages=num_pages, page_bytes=self.page_bytes)
-        return PoolPlan(organization=self.name, nominal_bytes=nominal_bytes, pools=(pool,))
 
     def build_states(self, pools: Sequence[PagePool]) -> PagedStateStore:
         return PagedStateStore(pools[0], pages_per_state=self.geometry.composites)

@@ -9,14 +9,12 @@ from typing import ClassVar, Literal
 from hsexp.memory.checkpoint import PagedStateStore, StateStore
 from hsexp.memory.geometry import StateGeometry
 from hsexp.memory.organizations.base import (
-    Organization,
-    PoolPlan,
+    SharedPoolOrganization,
     SharedPoolSettings,
     StateMix,
     StatePlaces,
-    nearest_pages,
 )
-from hsexp.memory.pool import PagePool, PoolSpec
+from hsexp.memory.pool import PagePool
 
 
 class S1Config(SharedPoolSettings):
@@ -25,15 +23,11 @@ class S1Config(SharedPoolSettings):
     kind: Literal["s1"]
 
 
-class S1(Organization):
+class S1(SharedPoolOrganization):
     name: ClassVar[str] = "s1"
 
     def __init__(self, config: SharedPoolSettings, geometry: StateGeometry) -> None:
-        super().__init__(geometry)
-        self.config = config
-        self.block_size = config.block_size
-        self.checkpoint_grid = config.checkpoint_grid
-        self._require_whole_blocks()
+        super().__init__(config, geometry)
         self.page_bytes = config.block_size * geometry.kv_token_bytes
         self.num_members = geometry.composites * -(-geometry.ssm_bytes // self.page_bytes)
         if geometry.conv_bytes > self.page_bytes:
@@ -41,11 +35,6 @@ class S1(Organization):
                 f"block_size {config.block_size} makes pages of {self.page_bytes} bytes, "
                 f"too small for a convolution state of {geometry.conv_bytes}"
             )
-
-    def plan(self, nominal_bytes: int) -> PoolPlan:
-        num_pages = nearest_pages(nominal_bytes, self.page_bytes)
-        pool = PoolSpec(name="shared", num_pages=num_pages, page_bytes=self.page_bytes)
-        return PoolPlan(organization=self.name, nominal_bytes=nominal_bytes, pools=(pool,))
 
     def build_states(self, pools: Sequence[PagePool]) -> StateStore:
         return PagedStateStore(
