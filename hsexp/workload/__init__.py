@@ -9,7 +9,7 @@ from hsexp.workload.arrivals import ArrivalsConfig
 from hsexp.workload.isolation import isolate
 from hsexp.workload.request import Request, Segment, Workload
 from hsexp.workload.synthetic import SyntheticWorkload, generate
-from hsexp.workload.traces import TraceError, load_trace
+from hsexp.workload.traces import Trace, TraceError, load_trace, read_trace
 from hsexp.workload.traces.config import TraceWorkload
 
 WorkloadConfig = Annotated[SyntheticWorkload | TraceWorkload, Field(discriminator="kind")]
@@ -18,12 +18,14 @@ WorkloadConfig = Annotated[SyntheticWorkload | TraceWorkload, Field(discriminato
 __all__ = [
     "Request",
     "Segment",
+    "Trace",
     "TraceError",
     "Workload",
     "build",
     "generate",
     "isolate",
     "load_trace",
+    "read_trace",
 ]
 
 

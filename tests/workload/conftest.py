@@ -30,6 +30,7 @@ def load(tmp_path: Path) -> Callable[..., Workload]:
             "max_requests": None,
             "tokenizer": None,
             "keep_arrivals": True,
+            "content_digest": None,
         }
         spec = TraceWorkload(kind="trace", **(fields | changes))
         return load_trace(spec, PoissonArrivals(kind="poisson", rate_per_s=2.0), seed)

@@ -85,6 +85,10 @@ def test_every_cut_of_the_last_row_is_refused_with_its_line(load: TraceLoader) -
     ("row", "reason"),
     [
         ("[1, 2]\n", "expected a JSON object"),
+        ("[" * 100_000 + "\n", "not a JSON object of a trace"),
+        ("9" * 5_000 + "\n", "not a JSON object of a trace"),
+        ('{"timestamp": 1, "timestamp": 2}\n', r"the fields \['timestamp'\] occur twice"),
+        (GOOD.replace("}\n{", "}\r{"), "a carriage return stands inside the line"),
         ('{"timestamp": 40000}\n', "input_length is missing"),
         ('{"input_length": 5, "output_length": 1, "hash_ids": [0]}\n', "timestamp is missing"),
         (line("now", 5, 1, [0]), "timestamp must be a number, got 'now'"),

@@ -3,12 +3,15 @@
 import json
 import logging
 import sys
+import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from hsexp.config.base import ConfigError
 from hsexp.workload import Request, TraceError, Workload
+from hsexp.workload.traces import source
 
 TraceLoader = Callable[..., Workload]
 
@@ -119,6 +122,38 @@ def test_a_limit_takes_the_first_turns_and_does_not_read_on(load: TraceLoader) -
     assert len(load("s.json", cut, max_requests=2).requests) == 2
 
 
+def test_a_limit_reads_no_further_than_its_turns(load: TraceLoader, tmp_path: Path) -> None:
+    # One line of 17 MB.
+    one = json.dumps({"conversations": [{"from": who, "value": say} for who, say in ONE_TURN]})
+    (tmp_path / "long.json").write_text(f"[{', '.join([one] * 150_000)}]")
+    tracemalloc.start()
+    try:
+        assert len(load("long.json", None, max_requests=2).requests) == 2
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 8 * 2**20
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 7])
+def test_a_list_reads_alike_wherever_its_chunks_end(
+    load: TraceLoader, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
+) -> None:
+    strange: Turns = [("human", "é\n\u2028\\ 😀"), ("gpt", '"]}, -1.5e3')]
+    whole = f"\n{dump(THREE_TURNS, strange, ONE_TURN)} \n".replace(r"\ud83d\ude00", "😀")
+    expected = load("s.json", whole)
+    monkeypatch.setattr(source, "_CHUNK_BYTES", chunk_bytes)
+    assert load("s.json", whole).digest == expected.digest
+    for broken in (whole + "x", whole.replace("😀", "😀\t"), whole.replace('"from"', "from", 3)):
+        with pytest.raises(TraceError) as in_chunks:
+            load("s.json", broken)
+        monkeypatch.undo()
+        with pytest.raises(TraceError) as at_once:
+            load("s.json", broken)
+        monkeypatch.setattr(source, "_CHUNK_BYTES", chunk_bytes)
+        assert str(in_chunks.value) == str(at_once.value)
+
+
 @pytest.mark.parametrize(
     "turns",
     [[], [("gpt", "hello")], [("human", "hello")], [("human", ""), ("gpt", "hi")]],
@@ -154,10 +189,13 @@ def test_every_cut_of_the_list_is_refused(load: TraceLoader) -> None:
         ('[{"conversations": []},\n{"conversations": [3]}]', 2, "a message must be"),
         ('[{"conversations": []}\n{}]', 2, "broken or cut JSON"),
         ('[{"conversations": []},\n]', 2, "broken or cut JSON"),
+        ("[\n" + "[" * 100_000, 2, "broken JSON: maximum recursion depth"),
+        ("[\n" + "9" * 5_000 + "]", 2, "broken JSON"),
+        (b'[{"conversations": []},\n"\xff"]', 2, "not UTF-8 text"),
     ],
 )
 def test_a_bad_list_is_refused_with_file_line_and_reason(
-    load: TraceLoader, file: str, line: int | None, reason: str
+    load: TraceLoader, file: str | bytes, line: int | None, reason: str
 ) -> None:
     with pytest.raises(TraceError, match=reason) as refusal:
         load("s.json", file)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hsexp.workload import Request, Segment, Workload, isolate
 
 SHARED = Workload(
-    name="two",
+    name="four",
     requests=tuple(
         Request(
             request_id=i,
@@ -14,7 +14,7 @@ SHARED = Workload(
             output_tokens=4,
             segments=(Segment(end_tokens=16, content_id=0),),
         )
-        for i in range(2)
+        for i in range(4)
     ),
 )
 
@@ -22,7 +22,7 @@ SHARED = Workload(
 def test_no_two_isolated_requests_have_the_same_salt() -> None:
     salts = [request.cache_salt for request in isolate(SHARED).requests]
     assert None not in salts
-    assert len(set(salts)) == 2
+    assert len(set(salts)) == 4
 
 
 def test_isolation_changes_the_salt_alone() -> None:

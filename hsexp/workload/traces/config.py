@@ -14,7 +14,7 @@ class TraceWorkload(Config):
     kind: Literal["trace"]
     name: Name
     path: str
-    """File to read."""
+    """File to read. Its place is not part of a run; `content_digest` stands for it."""
     format: Literal["auto", "azure", "mooncake", "sharegpt", "lengths"]
     max_requests: PositiveInt | None
     """Read only the first requests; null reads the whole file."""
@@ -23,3 +23,6 @@ class TraceWorkload(Config):
     token."""
     keep_arrivals: bool
     """True replays the trace's own arrival times; false draws them from `arrivals`."""
+    content_digest: str | None
+    """Digest of the requests that are read (`Trace.digest`); a file with others is refused. Null
+    takes any file; the plan of a campaign fills it in."""

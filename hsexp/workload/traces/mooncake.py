@@ -10,7 +10,7 @@ prefixes even if a hash recurs at another place.
 """
 
 import json
-from itertools import islice
+from collections.abc import Iterator
 from typing import Any
 
 from hsexp.workload.request import Segment
@@ -20,52 +20,60 @@ from hsexp.workload.traces.source import Source, TraceRow
 HASH_BLOCK_TOKENS = 512
 """Tokens of one hashed block: fixed by the trace format."""
 
+_MILLISECOND_NS = 1_000_000
 
-def read_mooncake(source: Source, limit: int | None) -> list[TraceRow]:
-    """Rows of a Mooncake trace; times count from the first row.
+
+def read_mooncake(source: Source) -> Iterator[TraceRow]:
+    """Rows of a Mooncake trace.
 
     The trace is in order of time: a row that goes backwards is refused. The number of hashes must
     fit the input length.
     """
-    rows: list[TraceRow] = []
     prefixes = Prefixes()
-    start_ms: float | None = None
-    latest_ms = 0.0
-    lines = ((n, text) for n, text in enumerate(source.text.split("\n"), 1) if text.strip())
-    for number, text in islice(lines, limit):
+    latest_ns = 0
+    for number, text in source.lines():
         record = _record(source, number, text)
-        time_ms = source.time(number, "timestamp", source.field(number, record, "timestamp"))
-        start_ms = time_ms if start_ms is None else start_ms
-        if time_ms < latest_ms:
+        time_ms = source.field(number, record, "timestamp")
+        time_ns = source.time_ns(number, "timestamp", time_ms, unit_ns=_MILLISECOND_NS)
+        if time_ns < latest_ns:
             raise source.error(number, f"timestamp {time_ms:g} is earlier than the row before it")
-        latest_ms = time_ms
+        latest_ns = time_ns
         prompt_tokens = source.length(
             number, "input_length", source.field(number, record, "input_length")
         )
-        rows.append(
-            TraceRow(
-                arrival_s=(time_ms - start_ms) / 1000,
-                prompt_tokens=prompt_tokens,
-                output_tokens=source.length(
-                    number, "output_length", source.field(number, record, "output_length")
-                ),
-                segments=_blocks(
-                    prefixes, _hashes(source, number, record, prompt_tokens), prompt_tokens
-                ),
-            )
+        yield TraceRow(
+            line=number,
+            time_ns=time_ns,
+            prompt_tokens=prompt_tokens,
+            output_tokens=source.length(
+                number, "output_length", source.field(number, record, "output_length")
+            ),
+            segments=_blocks(
+                prefixes, _hashes(source, number, record, prompt_tokens), prompt_tokens
+            ),
         )
-    return rows
 
 
 def _record(source: Source, number: int, text: str) -> dict[str, Any]:
+    twice: set[str] = set()
+
+    def note_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        twice.update(name for name in names if names.count(name) > 1)
+        return dict(pairs)
+
     try:
-        record = json.loads(text)
+        record = json.loads(text, object_pairs_hook=note_twice)
     except json.JSONDecodeError as error:
         raise source.error(
             number, f"not a whole JSON object ({error.msg} at column {error.colno})"
         ) from None
+    except (ValueError, RecursionError) as error:  # too many digits, too deep
+        raise source.error(number, f"not a JSON object of a trace ({error})") from None
     if not isinstance(record, dict):
         raise source.error(number, f"expected a JSON object, got {text[:60]}")
+    if twice:
+        raise source.error(number, f"the fields {sorted(twice)} occur twice")
     return record
 
 

@@ -29,11 +29,13 @@ CHARACTERS_PER_TOKEN = 4
 _ASKING = frozenset({"human", "user"})
 _ANSWERING = frozenset({"gpt", "assistant", "chatgpt", "bing", "bard"})
 _SPACE = re.compile(r"\s*")
+_LONGEST_WORD = len("-Infinity")
+"""Characters of the longest word or escape that the end of a text can cut."""
 
 _log = logging.getLogger(__name__)
 
 
-def read_sharegpt(source: Source, limit: int | None, tokenizer: str | None) -> list[TraceRow]:
+def read_sharegpt(source: Source, tokenizer: str | None) -> Iterator[TraceRow]:
     """Rows of a ShareGPT-format JSON list, in the order of the file, without times.
 
     A request is a human message that the next message answers, both not empty; its prompt is
@@ -50,7 +52,6 @@ def read_sharegpt(source: Source, limit: int | None, tokenizer: str | None) -> l
     """
     count_tokens = _token_counter(tokenizer)
     prefixes = Prefixes()
-    rows: list[TraceRow] = []
     num_unanswered = 0
     for index, (line, conversation) in enumerate(_conversations(source)):
         messages = _messages(source, line, conversation)
@@ -68,19 +69,15 @@ def read_sharegpt(source: Source, limit: int | None, tokenizer: str | None) -> l
             if answer_speaker not in _ANSWERING or not answer:
                 num_unanswered += 1
                 continue
-            rows.append(
-                TraceRow(
-                    prompt_tokens=end,
-                    output_tokens=count_tokens(answer),
-                    segments=tuple(history),
-                    conversation=index,
-                )
+            yield TraceRow(
+                line=line,
+                prompt_tokens=end,
+                output_tokens=count_tokens(answer),
+                segments=tuple(history),
+                conversation=index,
             )
-            if len(rows) == limit:
-                return rows
     if num_unanswered:
         _log.info("%s: %d human messages have no answer", source.path, num_unanswered)
-    return rows
 
 
 def _token_counter(tokenizer: str | None) -> Callable[[str], int]:
@@ -104,34 +101,95 @@ def _conversations(source: Source) -> Iterator[tuple[int, object]]:
 
     One at a time, so that a refusal can name its line and a limit need not read the whole list.
     """
-    text = source.text
-    decoder = json.JSONDecoder()
-    position, line = _skip_space(text, 0, 1)
-    if text[position] != "[":
-        raise source.error(line, "expected a JSON list of conversations")
-    position, line = _skip_space(text, position + 1, line)
-    separator = text[position : position + 1]
+    text = _Text(source)
+    if text.next_character() != "[":
+        raise source.error(text.line, "expected a JSON list of conversations")
+    text.skip_character()
+    separator = text.next_character()
     while separator != "]":
-        try:
-            value, end = decoder.raw_decode(text, position)
-        except json.JSONDecodeError as error:
-            raise source.error(error.lineno, f"broken or cut JSON: {error.msg}") from None
-        yield line, value
-        position, line = _skip_space(text, end, line + text.count("\n", position, end))
-        separator = text[position : position + 1]
+        line = text.line
+        yield line, text.value()
+        separator = text.next_character()
         if separator == ",":
-            position, line = _skip_space(text, position + 1, line)
+            text.skip_character()
+            text.next_character()
         elif separator != "]":
-            raise source.error(line, "broken or cut JSON: the list of conversations does not end")
-    if text[position + 1 :].strip():
-        raise source.error(line, "text after the list of conversations")
+            raise source.error(
+                text.line, "broken or cut JSON: the list of conversations does not end"
+            )
+    text.skip_character()
+    if text.next_character():
+        raise source.error(text.line, "text after the list of conversations")
 
 
-def _skip_space(text: str, position: int, line: int) -> tuple[int, int]:
-    """The next position that is not white space, and its line."""
-    space = _SPACE.match(text, position)
-    assert space is not None
-    return space.end(), line + space.group().count("\n")
+class _Text:
+    """A JSON text from its next character on; more of the file is read when it is needed."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._chunks = source.chunks()
+        self._decoder = json.JSONDecoder()
+        self._text = ""
+        self._position = 0
+        self._first_line = 1
+        """Line on which `_text` begins."""
+        self.line = 1
+        """Line of the next character."""
+
+    def next_character(self) -> str:
+        """Pass over white space. Returns the character after it; empty at the end of the file."""
+        while True:
+            space = _SPACE.match(self._text, self._position)
+            assert space is not None
+            self._move(space.end())
+            if self._position < len(self._text) or not self._read_on():
+                return self._text[self._position : self._position + 1]
+
+    def skip_character(self) -> None:
+        self._move(self._position + 1)
+
+    def value(self) -> object:
+        """Take the JSON value that begins at the next character.
+
+        Raises:
+            TraceError: it is broken or cut.
+        """
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._text, self._position)
+            except json.JSONDecodeError as error:
+                if self._may_go_on(error) and self._read_on():
+                    continue
+                line = self._first_line + error.lineno - 1
+                raise self._source.error(line, f"broken or cut JSON: {error.msg}") from None
+            except (ValueError, RecursionError) as error:  # too many digits, too deep
+                raise self._source.error(self.line, f"broken JSON: {error}") from None
+            self._move(end)
+            return value
+
+    def _may_go_on(self, error: json.JSONDecodeError) -> bool:
+        """Whether more text could mend the value: it ends where the text does."""
+        rest = self._text[error.pos :].strip()
+        return len(rest) <= _LONGEST_WORD or error.msg.startswith("Unterminated string")
+
+    def _move(self, position: int) -> None:
+        self.line += self._text.count("\n", self._position, position)
+        self._position = position
+
+    def _read_on(self) -> bool:
+        """Read as much again as there is, so that a long value is decoded few times. False at the
+        end of the file."""
+        kept = self._text[self._position :]
+        news: list[str] = []
+        while sum(map(len, news)) <= len(kept):
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                break
+            news.append(chunk)
+        if not any(news):
+            return False
+        self._text, self._position, self._first_line = kept + "".join(news), 0, self.line
+        return True
 
 
 def _messages(source: Source, line: int, conversation: object) -> list[tuple[str, str]]:
