@@ -51,10 +51,10 @@ class SweepFolder(Callback):
             refuse_empty_sweeps(
                 [*given, *config.hydra.overrides.task], GlobalHydra.instance().config_loader()
             )
+            follow_hydra(config.hydra.runtime)
         except ConfigError as error:
             print_error(f"error: {error}")
             sys.exit(EXIT_REFUSED)  # Hydra turns any other error in a callback into a warning
-        follow_hydra(config.hydra.runtime)
         SweepFolder.path = Path(config.hydra.sweep.dir)
         for old in SweepFolder.path.glob("job-*.json"):
             old.unlink()
