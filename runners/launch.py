@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from hydra import compose
+from pydantic import Field
 from rich.console import Console
 
 from analysis.config import campaigns as analysed_campaigns
@@ -65,15 +67,15 @@ class Analysis(Config):
     ledger: Path
     seeds: tuple[int, ...] | None
     """Seeds that the launch narrowed the campaign to; None uses the campaign's."""
+    cells: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Cell id -> axes: the runs to print if no table covers them. Empty where they have been
+    printed already."""
 
-    def make(self, console: Console) -> bool:
+    def make(self, console: Console) -> None:
         """Make them as `python -m analysis` and `python -m figures` do.
 
         Tables and figures name their missing cells. It is printed, and is not an error, that no
         table covers the runs or that a figure cannot be drawn.
-
-        Returns:
-            Whether any table covers the runs of the ledger.
 
         Raises:
             AnalysisError: the tables cannot be made.
@@ -88,11 +90,13 @@ class Analysis(Config):
             analyse(arguments)
         except NoInputsError:
             console.print(f"{self.campaign}: no table of the campaign covers these runs")
-            return False
-        with _figures_may_lack(self.campaign, console):
-            draw(arguments)
+            if self.cells:
+                frame = Ledger.read(self.ledger).frame()
+                print_runs(self.campaign, self.cells, frame, console)
+        else:
+            with _figures_may_lack(self.campaign, console):
+                draw(arguments)
         _print_registration(Ledger.read(self.ledger), self.campaign, console)
-        return True
 
 
 @contextmanager
@@ -363,18 +367,18 @@ def _carry_out(
     summary = _run_cells(launch, plan, ledger, engine, execute, console)
     console.print(f"{plan.campaign}: ledger {path}")
     analyses: tuple[Analysis, ...] = ()
-    is_serving = isinstance(launch.campaign, ServingCampaign)
-    is_printed = plan.campaign not in analysed_campaigns() or launch.scale is not None
-    if is_serving and is_printed:
-        print_runs(plan, ledger.frame(), console)
+    cells: dict[str, dict[str, Any]] = {}
+    if isinstance(launch.campaign, ServingCampaign):
+        cells = {cell.cell_id: dict(cell.axes) for cell in plan.cells}
+    if cells and (plan.campaign not in analysed_campaigns() or launch.scale is not None):
+        print_runs(plan.campaign, cells, ledger.frame(), console)
+        cells = {}
     if plan.campaign in analysed_campaigns() and launch.stage == "all":
-        analyses = (Analysis(campaign=plan.campaign, ledger=path, seeds=_own_seeds(launch, plan)),)
+        seeds = _own_seeds(launch, plan)
+        analyses = (Analysis(campaign=plan.campaign, ledger=path, seeds=seeds, cells=cells),)
     if command.analyse and analyses:
-        covered = [analysis.make(console) for analysis in analyses]
-        if not any(covered):
-            if is_serving and not is_printed:
-                print_runs(plan, ledger.frame(), console)
-            _print_registration(ledger, plan.campaign, console)
+        for analysis in analyses:
+            analysis.make(console)
         analyses = ()
     else:
         _print_registration(ledger, plan.campaign, console)

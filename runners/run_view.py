@@ -1,13 +1,15 @@
 """Prints the accepted runs of a launch's cells: one line a setting, means over its seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from hsexp.plan.cells import Plan
+Cells = Mapping[str, Mapping[str, Any]]
+"""Cell id -> axes, in the order of the plan."""
 
 _COLUMNS = {
     "finished": ("num_finished", 1, ",.0f"),
@@ -23,26 +25,25 @@ _COLUMNS = {
 """Heading -> metric of the ledger row, its divisor and its format."""
 
 
-def print_runs(plan: Plan, frame: pd.DataFrame, console: Console) -> None:
-    """Print means over the adopted runs of the plan's cells, and counts where runs are missing.
+def print_runs(campaign: str, cells: Cells, frame: pd.DataFrame, console: Console) -> None:
+    """Print means over the adopted runs of the cells, and counts where runs are missing.
 
     Args:
         frame: adopted rows of the ledger, one a cell.
     """
-    planned = {cell.cell_id for cell in plan.cells}
-    rows = frame[frame["cell_id"].isin(planned)]
-    is_complete = len(rows) == len(planned)
+    rows = frame[frame["cell_id"].isin(cells)]
+    is_complete = len(rows) == len(cells)
     axes = [
         axis
-        for axis in plan.cells[0].axes
+        for axis in next(iter(cells.values()))
         if axis != "seed"
-        and (axis == "organization" or len({str(cell.axes[axis]) for cell in plan.cells}) > 1)
+        and (axis == "organization" or len({str(cell[axis]) for cell in cells.values()}) > 1)
     ]
-    counts = str(len(rows)) if is_complete else f"{len(rows)} of {len(planned)}"
+    counts = str(len(rows)) if is_complete else f"{len(rows)} of {len(cells)}"
     kinds = "".join(f", {kind}" for kind in sorted(rows["data_kind"].unique()))
     seeds = "seeds" if is_complete else "the seeds that have one"
     table = Table(
-        title=f"{plan.campaign}: {counts} runs{kinds}; means over {seeds}",
+        title=f"{campaign}: {counts} runs{kinds}; means over {seeds}",
         title_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -52,7 +53,7 @@ def print_runs(plan: Plan, frame: pd.DataFrame, console: Console) -> None:
         table.add_column(axis, no_wrap=True)
     for heading in ("seeds", *_COLUMNS):
         table.add_column(heading, justify="right", no_wrap=True)
-    for setting, ids in _settings(plan, axes).items():
+    for setting, ids in _settings(cells, axes).items():
         group = rows[rows["cell_id"].isin(ids)].reindex(
             columns=[m for m, _, _ in _COLUMNS.values()]
         )
@@ -64,12 +65,12 @@ def print_runs(plan: Plan, frame: pd.DataFrame, console: Console) -> None:
     console.print(table)
 
 
-def _settings(plan: Plan, axes: Sequence[str]) -> dict[tuple[str, ...], set[str]]:
+def _settings(cells: Cells, axes: Sequence[str]) -> dict[tuple[str, ...], set[str]]:
     """The cells of each setting, with or without a run, in the order of the plan."""
     settings: dict[tuple[str, ...], set[str]] = {}
-    for cell in plan.cells:
-        setting = tuple(str(cell.axes[axis]) for axis in axes)
-        settings.setdefault(setting, set()).add(cell.cell_id)
+    for cell_id, cell in cells.items():
+        setting = tuple(str(cell[axis]) for axis in axes)
+        settings.setdefault(setting, set()).add(cell_id)
     return settings
 
 

@@ -51,10 +51,10 @@ class SweepFolder(Callback):
             refuse_empty_sweeps(
                 [*given, *config.hydra.overrides.task], GlobalHydra.instance().config_loader()
             )
+            follow_hydra(config.hydra.runtime)
         except ConfigError as error:
             print_error(f"error: {error}")
             sys.exit(EXIT_REFUSED)  # Hydra turns any other error in a callback into a warning
-        follow_hydra(config.hydra.runtime)
         SweepFolder.path = Path(config.hydra.sweep.dir)
         for old in SweepFolder.path.glob("job-*.json"):
             old.unlink()
@@ -138,7 +138,7 @@ def end_sweep(folder: Path, console: Console, *, analyse: bool) -> int:
 
 
 def merged(analyses: Iterable[Analysis]) -> list[Analysis]:
-    """One analysis per ledger, over the seeds of all jobs if every job names its seeds."""
+    """One analysis per ledger: the cells of all jobs, and their seeds if every job names them."""
     by_ledger: dict[tuple[str, Path], Analysis] = {}
     for analysis in analyses:
         key = (analysis.campaign, analysis.ledger)
@@ -146,7 +146,8 @@ def merged(analyses: Iterable[Analysis]) -> list[Analysis]:
         seeds = None
         if before.seeds is not None and analysis.seeds is not None:
             seeds = tuple(sorted({*before.seeds, *analysis.seeds}))
-        by_ledger[key] = analysis.model_copy(update={"seeds": seeds})
+        cells = before.cells | analysis.cells
+        by_ledger[key] = analysis.model_copy(update={"seeds": seeds, "cells": cells})
     return list(by_ledger.values())
 
 

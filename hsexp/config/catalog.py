@@ -1,7 +1,7 @@
 """Reads the options of a Hydra group without Hydra: a campaign's axes name several of them.
 
 Options are files in the folders of a search path: `conf`, and those that the command line adds
-(`--config-dir`, `hydra.searchpath`). The first folder with an option of a name wins, as in Hydra.
+(`--config-dir`, `hydra.searchpath`). A name lies in one of them: Hydra would ignore a second one.
 The command sets the path once (`follow`) in an environment variable, so that the processes that it
 starts use the same folders.
 """
@@ -33,11 +33,30 @@ def folders() -> tuple[Path, ...]:
 
 
 def follow(search_path: Iterable[Path]) -> None:
-    """Set the search path of this process, and of those that it starts from now on."""
-    told = [str(folder.absolute()) for folder in search_path]
+    """Set the search path of this process, and of those that it starts from now on.
+
+    Raises:
+        ConfigError: two folders have options of one name; names the files.
+    """
+    searched = [folder.absolute() for folder in search_path]
     os.environ.pop(_SEARCH_PATH, None)
+    _refuse_one_name(searched)
+    told = [str(folder) for folder in searched]
     if told != [str(CONF)]:
         os.environ[_SEARCH_PATH] = json.dumps(told)
+
+
+def _refuse_one_name(searched: Iterable[Path]) -> None:
+    groups = {path.parent.relative_to(CONF) for path in CONF.glob("*/**/*.yaml")}
+    first: dict[Path, Path] = {}
+    refusals = []
+    for folder in searched:
+        for path in sorted(path for group in groups for path in (folder / group).glob("*.yaml")):
+            other = first.setdefault(path.relative_to(folder), path)
+            if not other.samefile(path):
+                refusals.append(f"{_typed(other)} and {_typed(path)} have one name; rename yours")
+    if refusals:
+        raise ConfigError("\n".join(refusals))
 
 
 def follow_config_dir(arguments: Iterable[str]) -> list[str]:
@@ -46,7 +65,7 @@ def follow_config_dir(arguments: Iterable[str]) -> list[str]:
     Returns the other arguments.
 
     Raises:
-        ConfigError: DIR is not a folder.
+        ConfigError: DIR is not a folder, or has an option of a name that `conf` has.
     """
     others = []
     for argument in arguments:
@@ -108,8 +127,14 @@ def path_of(group: str, name: str) -> Path:
 
 def shown(group: str, name: str) -> str:
     """Path of an option's file, for messages: `conf/budget/b63.yaml`, or the user's path."""
-    path = path_of(group, name)
-    return str(path.relative_to(CONF.parent) if path.is_relative_to(CONF) else path)
+    return _typed(path_of(group, name))
+
+
+def _typed(path: Path) -> str:
+    """A path as short as a user would type it."""
+    if path.is_relative_to(CONF):
+        return str(path.relative_to(CONF.parent))
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def read_file(group: str, name: str) -> dict[str, Any]:

@@ -12,7 +12,11 @@ from hsexp.config.catalog import follow
 
 
 def follow_hydra(runtime: RuntimeConf) -> None:
-    """Make all look-ups use the search path in `hydra.runtime`."""
+    """Make all look-ups use the search path in `hydra.runtime`.
+
+    Raises:
+        ConfigError: two of its folders have options of one name.
+    """
     follow(_folders(runtime.config_sources, Path(runtime.cwd)))
 
 

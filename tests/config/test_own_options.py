@@ -165,13 +165,39 @@ def test_a_process_that_is_started_looks_into_the_same_folders(my: Path) -> None
     assert done.stdout == "{'name': 'b40', 'bytes': 60000000}\n"
 
 
-def test_a_name_that_two_folders_have_means_what_hydra_takes(my: Path, command: Command) -> None:
+ONE_NAME = "conf/budget/b63.yaml and my/budget/b63.yaml have one name; rename yours"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["--config-dir", "my", "campaign=mine"], id="config-dir"),
+        pytest.param(["hydra.searchpath=[file://my]", "campaign=mine"], id="searchpath"),
+        pytest.param(["-m", "--config-dir", "my", "campaign=mine", "seeds=[7],[8]"], id="sweep"),
+        pytest.param(["analysis", "config_dir=my", "campaign=q6"], id="analysis"),
+        pytest.param(["serve", "config_dir=my", "organization=s2", "model=m"], id="serve"),
+    ],
+)
+def test_a_name_that_conf_has_is_refused_before_any_work(arguments: list[str], my: Path) -> None:
     (my / "budget" / "b63.yaml").write_text("name: b63\nbytes: 1\n")
-    follow([CONF, my])
-    assert read_option("budget", "b63")["bytes"] == 101154816
-    assert options("budget").count("b63") == 1
-    _, printed = command("--config-dir", "my", "campaign=q6", "budget=b63", "--cfg", "job")
-    assert "bytes: 101154816" in printed
+    done = commands.run(*arguments, cwd=my.parent)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr == f"error: {ONE_NAME}\n"
+    assert done.stdout == "" and not (my.parent / "ledgers").exists()
+
+
+def test_a_name_that_two_folders_have_is_refused_in_every_group(my: Path, tmp_path: Path) -> None:
+    write_options(tmp_path / "twin")
+    with pytest.raises(ConfigError) as refused:
+        follow([CONF, my, tmp_path / "twin"])
+    assert len(str(refused.value).splitlines()) == len(FILES)
+    assert f"{my}/analysis/families/own.yaml and {tmp_path}/twin/analysis/fam" in str(refused.value)
+    assert folders() == (CONF,)
+
+
+def test_a_folder_that_is_named_twice_is_one_folder(my: Path) -> None:
+    follow([CONF, my, CONF, my])
+    assert options("budget").count("b40") == 1
 
 
 def test_a_group_of_the_users_takes_one_option_too(my: Path) -> None:

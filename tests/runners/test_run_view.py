@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
-from toy_campaign import CONTRACT, execute, toy_cell, toy_plan
+from toy_campaign import CONTRACT, execute, toy_cell
 
 from hsexp.ledger import Ledger, Provenance
 from hsexp.plan.cells import Cell, content_key
@@ -35,7 +35,7 @@ def printed(folder: Path, *cells: Cell) -> list[list[str]]:
         trial = try_cell(run, Provenance.collect(), planned)
         ledger.record(trial.attempt, requests=trial.requests)
     console = Console(file=io.StringIO(), width=200)
-    print_runs(toy_plan(*cells), ledger.frame(), console)
+    print_runs("toy", {each.cell_id: each.axes for each in cells}, ledger.frame(), console)
     assert isinstance(console.file, io.StringIO)
     return [line.split() for line in console.file.getvalue().splitlines()]
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from small_launches import carried_out
+from small_launches import carried_out, swept
 
 OWN = ("campaign=q6", "workload.num_requests=4", "workers=1", "engine=sim")
 
@@ -21,6 +21,22 @@ def test_runs_that_no_table_covers_end_in_the_run_table(
     assert "q6: no table of the campaign covers these runs" in printed
     assert "q6: 5 runs, simulated; means over seeds" in printed
     assert "tok/s" in printed
+
+
+def test_a_sweep_that_no_table_covers_ends_in_one_run_table_of_all_jobs(tmp_path: Path) -> None:
+    code, printed = swept(
+        tmp_path,
+        *OWN,
+        *("budget=bytes", "budget.bytes=200000000", "organization=s1,s2", "seeds=[7]"),
+    )
+    assert code == 0, printed
+    _, at_the_end = printed.split("q6: no table of the campaign covers these runs")
+    assert at_the_end.count("q6: 10 runs, simulated; means over seeds") == 1
+    lines = [line.split() for line in at_the_end.splitlines()]
+    assert [line[0] for line in lines if line and line[0] in ("s1", "s2")] == ["s1"] * 5 + [
+        "s2"
+    ] * 5
+    assert "tok/s" in at_the_end
 
 
 def test_runs_that_a_table_covers_end_in_their_tables(
