@@ -4,7 +4,8 @@ A campaign without a ledger, or a block without a run, is not an error here: its
 with a reason, so that a table over several campaigns names what it lacks.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
@@ -47,6 +48,7 @@ class Ledgers:
         self._paths = dict(paths or {})
         self._campaigns: dict[str, _Campaign] = {}
         self._runs: dict[tuple[str, str, tuple[int, ...]], Runs] = {}
+        self._used: list[Runs] = []
 
     def runs(self, campaign: str, block: str, *, seeds: Sequence[int] | None = None) -> Runs:
         """The runs of one block on its own seeds, or on the given ones.
@@ -59,7 +61,17 @@ class Ledgers:
         key = (campaign, block, wanted)
         if key not in self._runs:
             self._runs[key] = self._select(campaign, block, design, wanted)
+        self._used.append(self._runs[key])
         return self._runs[key]
+
+    @contextmanager
+    def repeats(self) -> Iterator[list[str]]:
+        """Collects the notes on seeds that count once, of the runs used inside the `with`. The
+        list is filled at its end."""
+        notes: list[str] = []
+        self._used = []
+        yield notes
+        notes += dict.fromkeys(note for runs in self._used for note in runs.repeats)
 
     def resolved(self, campaign: str) -> Resolved:
         """A counted campaign (one that needs no run), resolved.
@@ -82,9 +94,11 @@ class Ledgers:
         Raises:
             AnalysisError: there is none; the ledger is damaged or mixes origins.
         """
-        return Runs.select(
+        runs = Runs.select(
             self._campaign(campaign).attempts, campaign=campaign, design=design, seeds=self.seeds
         )
+        self._used.append(runs)
+        return runs
 
     def path(self, campaign: str) -> Path:
         """Folder of the campaign's ledger.

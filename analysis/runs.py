@@ -4,7 +4,7 @@ A design without any run is a value too (`Runs.absent`): each of its cells is mi
 reason, and no number comes out of it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +65,8 @@ class Runs:
     why_absent: str | None = None
     """Why there is no run; None if there are runs."""
     notes: tuple[str, ...] = ()
+    repeats: tuple[str, ...] = ()
+    """Seeds that are left out because their runs repeat those of another seed, in words."""
     block: str | None = None
     """Block of the campaign; None if the design may occur in several."""
     _rows: dict[Arm, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
@@ -83,7 +85,7 @@ class Runs:
         seeds: Sequence[int] | None = None,
         block: str | None = None,
     ) -> "Runs":
-        """The runs of a design from a ledger's attempts.
+        """The runs of a design from a ledger's attempts. Seeds that repeat one run count once.
 
         Args:
             attempts: `Ledger.attempts()`, one row per attempt.
@@ -107,6 +109,9 @@ class Runs:
                 f"the ledger has no adopted run of campaign {campaign} for seeds "
                 f"{format_seeds(wanted)}"
             )
+        copies = _copies(adopted)
+        wanted = [seed for seed in wanted if seed not in copies]
+        adopted = adopted[~adopted["seed"].isin(list(copies))]
         origin = Origin(**{name: _only_value(adopted, name) for name in ORIGIN})
         num_others = len(attempts) - len(of_design)
         notes = (f"{num_others} attempts outside the design left out",) if num_others else ()
@@ -118,6 +123,7 @@ class Runs:
             seeds=tuple(wanted),
             known_origin=origin,
             notes=notes,
+            repeats=_describe_copies(campaign, copies),
             block=block,
         )
 
@@ -272,6 +278,38 @@ class Runs:
                 f"seed {differing[0]}: {numerator.axes} and {denominator.axes} served different "
                 "requests (workload digests differ), so they cannot be paired"
             )
+
+
+def _copies(adopted: pd.DataFrame) -> dict[int, int]:
+    """Seeds whose runs all repeat those of one earlier seed, and that seed.
+
+    Runs of one arm with the same requests and the same throughput are one run: their seeds drew
+    nothing. Two seeds that drew something have other digests, and two measurements of the same
+    requests have other throughputs.
+    """
+    result = ["workload_digest", THROUGHPUT]
+    if THROUGHPUT not in adopted or not adopted.duplicated(result).any():
+        return {}
+    known = adopted.dropna(subset=result)
+    keys = [_axis(known, axis) for axis in Arm.model_fields] + [known[name] for name in result]
+    first = known["seed"].groupby(keys, dropna=False).transform("min").reindex(adopted.index)
+    copies = {}
+    for seed, originals in first.groupby(adopted["seed"]):
+        original = originals.min()
+        if original < seed and (originals == original).all():
+            copies[int(seed)] = int(original)
+    return copies
+
+
+def _describe_copies(campaign: str, copies: Mapping[int, int]) -> tuple[str, ...]:
+    seeds_of: dict[int, list[int]] = {}
+    for seed, original in copies.items():
+        seeds_of.setdefault(original, []).append(seed)
+    return tuple(
+        f"Campaign {campaign}: seed {format_seeds(seeds)} served the requests of seed {original} "
+        "with the same results, so they count as one."
+        for original, seeds in seeds_of.items()
+    )
 
 
 def _matching(frame: pd.DataFrame, arm: Arm) -> pd.DataFrame:

@@ -3,6 +3,8 @@
 A module of this package registers its tables (`registry.py`); nothing else lists them.
 """
 
+from dataclasses import replace
+
 from analysis.errors import AnalysisError, NoInputsError
 from analysis.families import Adoption
 from analysis.ledgers import Ledgers
@@ -20,7 +22,9 @@ def make(name: str, ledgers: Ledgers) -> Table:
         AnalysisError: a ledger is damaged, or the adoption does not concern the table.
     """
     _require_adoption(name, ledgers.adoption)
-    return TABLES[name].from_ledgers(ledgers)
+    with ledgers.repeats() as repeats:
+        table = TABLES[name].from_ledgers(ledgers)
+    return replace(table, notes=(*table.notes, *repeats)) if repeats else table
 
 
 def derive(name: str, adoption: Adoption = "current") -> Table:

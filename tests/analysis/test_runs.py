@@ -1,12 +1,17 @@
 """Which rows of a ledger an analysis uses, and which it refuses."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
 from q6_frames import q6_attempts
 
 from analysis.errors import AnalysisError
 from analysis.families import Arm
+from analysis.ledgers import Ledgers
 from analysis.runs import Runs
+from analysis.tables import make
 from hsexp.plan.cells import format_seeds
 
 D0 = Arm(organization="d0", budget="b63", headroom=0.10)
@@ -99,3 +104,60 @@ def test_seeds_are_spelled_short():
     assert format_seeds([1, 2, 3]) == "1-3"
     assert format_seeds([1, 2]) == "1, 2"
     assert format_seeds([1, 3, 9]) == "1, 3, 9"
+
+
+def replayed(attempts):
+    """All seeds served the requests of the first, with its results: they drew nothing."""
+    first = attempts[attempts["seed"] == attempts["seed"].min()]
+    return pd.concat(
+        [
+            first.assign(seed=seed, cell_id=first["cell_id"] + f"/{seed}")
+            for seed in range(76400, 76412)
+        ],
+        ignore_index=True,
+    )
+
+
+def test_seeds_that_repeat_one_run_are_one_pair(attempts, q6):
+    # Twelve copies of one run gave p = 0.00049.
+    runs = select(replayed(attempts), q6)
+    pairs = runs.pairs(D0, D0.model_copy(update={"headroom": 0.0}), "throughput_tok_per_s")
+    assert (runs.seeds, pairs.num_pairs) == ((76400,), 1)
+    assert runs.missing([D0]) == []
+    assert runs.repeats == (
+        "Campaign q6: seed 76401-76411 served the requests of seed 76400 with the same results, so "
+        "they count as one.",
+    )
+
+
+def test_a_table_says_which_seeds_count_once(attempts, q6, monkeypatch):
+    ledgers = Ledgers(Path("unused"))
+    monkeypatch.setattr(
+        ledgers, "_campaign", lambda campaign: SimpleNamespace(attempts=replayed(attempts))
+    )
+    table = make("B-7", ledgers)
+    assert set(table.rows["n"]) == {1}
+    assert sum("so they count as one" in note for note in table.remarks) == 1
+
+
+def test_two_measurements_of_the_same_requests_are_two_pairs(attempts, q6):
+    repeated = attempts.assign(workload_digest="the same requests")
+    runs = select(repeated, q6)
+    assert (len(runs.seeds), runs.repeats) == (12, ())
+
+
+def test_a_seed_counts_if_one_of_its_runs_is_its_own(attempts, q6):
+    repeated = replayed(attempts)
+    repeated.loc[is_cell(repeated, D0, 76404), "throughput_tok_per_s"] += 1.0
+    assert select(repeated, q6).seeds == (76400, 76404)
+
+
+def test_a_seed_that_completes_two_halves_is_kept(attempts, q6):
+    # Seed 76400 has one arm and 76401 the other; 76402 repeats both and alone has the pair.
+    base = D0.model_copy(update={"headroom": 0.0})
+    repeated = replayed(attempts)
+    halves = [is_cell(repeated, D0, 76400), is_cell(repeated, base, 76401)]
+    halves += [is_cell(repeated, arm, 76402) for arm in (D0, base)]
+    runs = select(repeated[sum(halves) > 0], q6, seeds=[76400, 76401, 76402])
+    pairs = runs.pairs(D0, base, "throughput_tok_per_s")
+    assert len(pairs.numerator) == 1
