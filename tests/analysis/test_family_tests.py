@@ -121,6 +121,26 @@ def test_an_interaction_is_the_difference_of_two_gaps(tmp_path):
     assert gaps["B-R2"].mean_change == pytest.approx(-5.0)
 
 
+def test_an_interaction_is_tested_on_the_declared_scale_and_shown_in_percentage_points(tmp_path):
+    # The gap under R2 alone varies: +100 % once, -25 % five times. p as for a single contrast.
+    gains = [2.0, 0.75, 0.75, 0.75, 0.75, 0.75]
+
+    def value(arm, seed):
+        gap = (arm.organization, arm.pinning) == ("d0", "k1")
+        return throughput(gains[seed - first_seed] if gap else 1.0)
+
+    first_seed = min(configs.block_design("pinning", "b108").seeds)
+    for block in ("b63", "b108"):
+        write_block(tmp_path, "pinning", block, value)
+    family, ledgers = configs.family("pinning2"), Ledgers(tmp_path)
+    relative = family_tests(family, ledgers.of)
+    log = family_tests(family.model_copy(update={"scale": "log ratio"}), ledgers.of)
+    assert [test.p_value for test in relative] == [1.0, 1.0]
+    assert [test.p_value for test in log] == [2 * 17 / 64] * 2
+    for test in (*relative, *log):
+        assert (test.unit, test.mean_change) == ("pp", pytest.approx(-25 / 6))
+
+
 # -- adoption of runs in doubt -------------------------------------------------------------------
 
 AFFECTED = ["S1-S0-b108", "S2-S1-b108"]

@@ -43,6 +43,14 @@ def test_containment_needs_both_ends_inside():
     assert not outside.inside(-3.0, 3.0)
 
 
+@pytest.mark.parametrize(("low", "high"), [(-0.46, 0.0), (-1.0, -0.14)])
+def test_an_interval_beyond_one_end_alone_is_not_inside(low: float, high: float) -> None:
+    # -0.3 +- 2.920 x 0.1 / sqrt(3): -0.469 to -0.131.
+    interval = paired_t([-0.4, -0.2, -0.3], level=0.90)
+    assert interval.inside(-0.47, -0.13)
+    assert not interval.inside(low, high)
+
+
 def test_equal_values_give_a_point_that_says_it_is_degenerate():
     for interval in (bootstrap_mean([7.0] * 5, rng=rng()), paired_t([7.0] * 5)):
         assert (interval.low, interval.high, interval.degenerate) == (7.0, 7.0, True)

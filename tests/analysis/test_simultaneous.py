@@ -41,6 +41,16 @@ def test_a_contrast_without_scatter_is_its_own_bound() -> None:
     assert (row["low"], row["high"]) == (3.0, 3.0)
 
 
+def test_three_seeds_have_the_quantile_of_their_27_resamples() -> None:
+    # Of 1, 2, 6 (mean 3, s = sqrt 7) three of 27 resamples have one seed alone. |t*| of the others:
+    # 0 six times, and 0.2, 0.25, 0.8, 1.25, 4 and 5 three times each. More than 5 % of them are 5.
+    bounds = simultaneous_bounds(pd.DataFrame({"contrast": [1.0, 2.0, 6.0]}), CONFIG)
+    assert bounds.quantile == pytest.approx(5.0)
+    half = 5.0 * np.sqrt(7 / 3)
+    row = bounds.table.loc["contrast"]
+    assert (row["low"], row["high"]) == pytest.approx((3.0 - half, 3.0 + half))
+
+
 @pytest.mark.parametrize(
     "bad", [changes(1, 2), changes(12, 0), changes(12, 2).replace({1: {}}).mask(changes(12, 2) > 3)]
 )

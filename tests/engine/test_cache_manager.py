@@ -18,8 +18,8 @@ from hsexp.memory import MemoryFault
 
 @pytest.fixture
 def manager(tmp_path: Path) -> HybridCacheManager:
-    """S2 with 30 pages of 8 tokens; a state is 3 pages and a slot."""
-    chosen = toy_settings("s2", 30)
+    """S2 with 30 pages of 8 tokens; a state is 3 pages and a slot. A preempted request pins."""
+    chosen = toy_settings("s2", 30, pinning=1)
     built: HybridCacheManager = build_scheduler(
         chosen, vllm_config(chosen, tmp_path)
     ).kv_cache_manager
@@ -111,3 +111,33 @@ def test_a_request_that_reads_no_cache_stays_refused_and_then_gets_in(
     manager.free(runs)
     manager.new_step_starts()
     assert admit(manager, waits, 96) is not None
+
+
+def test_a_reset_drops_pins_and_entries_and_is_told_in_the_next_statistics(
+    manager: HybridCacheManager,
+) -> None:
+    manager.prefix_cache_stats = PrefixCacheStats()
+    pinned = request("pinned", 20)
+    admit(manager, pinned, 16)
+    assert not manager.reset_prefix_cache()  # it runs
+    manager.new_step_starts()
+    pinned.num_computed_tokens = 16
+    manager.free(pinned)
+    memory = manager.memory
+    assert memory.pinning.num_pins == 1
+    manager.new_step_starts()
+    assert manager.reset_prefix_cache()
+    assert memory.pinning.num_pins == 0
+    assert all(pool.num_free == pool.spec.num_usable for pool in memory.cache.pools)
+    assert manager.get_computed_blocks(pinned)[1] == 0
+    resets = [manager.make_prefix_cache_stats() for _ in range(2)]
+    assert [stats is not None and stats.reset for stats in resets] == [True, False]
+
+
+def test_the_estimate_of_cached_tokens_counts_whole_published_blocks_of_a_running_request(
+    manager: HybridCacheManager,
+) -> None:
+    running = request("a", 20)
+    assert manager.estimate_cached_tokens(running) == 0
+    admit(manager, running, 20)
+    assert manager.estimate_cached_tokens(running) == 16  # of three blocks, two are full

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+import vllm.v1.engine.core
 from served_configs import FALCON_H1_7B, GRANITE_4_H, served_config, stock_config
 from vllm.config import KVEventsConfig, KVTransferConfig
 from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
+from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec, MLAAttentionSpec
 from vllm_scheduler import build_scheduler, kv_cache_config, settings, vllm_config
 
@@ -312,6 +314,17 @@ def test_a_budget_left_open_becomes_what_the_tightest_worker_has(tmp_path: Path)
     settled = settings_of(config)
     assert settled is not None and settled == plans[0].settings
     assert [pool.num_pages for pool in settled.plan.pools] == [186]
+
+
+def test_pools_are_planned_for_no_other_scheduler(tmp_path: Path) -> None:
+    plugin.register()
+    plan = vllm.v1.engine.core.get_kv_cache_configs  # as the plugin has replaced it
+    config = served_config(tmp_path, FALCON_H1_7B, S2)
+    (pools,) = plan(config, [falcon_layers()], [20 * GIB])
+    assert isinstance(pools, PlannedCacheConfig)
+    config.scheduler_config.scheduler_cls = Scheduler
+    with pytest.raises(ConfigError, match=r"HybridScheduler, got vllm\.v1.*\.Scheduler"):
+        plan(config, [falcon_layers()], [20 * GIB])
 
 
 def test_a_worker_learns_the_planned_block_sizes_with_its_pages(tmp_path: Path) -> None:

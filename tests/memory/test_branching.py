@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import pytest
 from toy_branches import BranchEngine, ToyBranch, next_token
 from toy_memory import (
+    admit,
     all_free,
     free_last,
     free_pages,
@@ -18,9 +19,11 @@ from toy_memory import (
     put_first,
     put_last,
     queue_of,
+    run_steps,
     snapshot,
     state_of,
     toy_memory,
+    toy_sequence,
 )
 
 from hsexp.memory import MemoryFault
@@ -914,3 +917,14 @@ def test_the_deepest_leaf_within_a_text_is_found(organization: str) -> None:
     assert deepest(text, 22, salt="two") == 15 and deepest(text, 22, salt=None) is None
     engine.memory.cache.reset()
     assert deepest(text, 22) is None
+
+
+def test_a_full_copy_names_the_valid_tokens_of_each_block() -> None:
+    memory = toy_memory("s1", 60)
+    parent, child = (toy_sequence(memory, name) for name in ("parent", "child"))
+    admit(memory, parent, 20)
+    run_steps(memory, parent, 8, 16, 20)
+    assert memory.fork_by_copying(parent, child, 20)
+    copies = memory.take_copies()
+    assert [copy.num_tokens for copy in copies if copy.kind == "attention"] == [8, 8, 4]
+    assert [copy.num_tokens for copy in copies if copy.kind == "state"] == [20]

@@ -54,6 +54,14 @@ def test_reserve_and_headroom_are_floored_one_by_one(organization: str) -> None:
     assert memory.admission.headroom_pages == expected
 
 
+def test_headroom_is_a_fraction_of_all_pages_with_the_null_page(organization: str) -> None:
+    # Twice 0.35 of 200 pages, 70, where the 199 usable ones would give 69. D0 has as many recurrent
+    # units as at b63: floor(0.35 x 29) = 10, not floor(0.35 x 28) = 9.
+    memory = toy_memory(organization, 199, num_states=28, headroom=0.35, reserve_fraction=0.35)
+    expected = (140, 20) if organization == "d0" else (140,)
+    assert memory.admission.headroom_pages == expected
+
+
 @pytest.mark.parametrize(("spare", "admitted"), [(0, True), (-1, False)])
 def test_an_admission_needs_its_pages_and_the_headroom_to_be_free(
     organization: str, spare: int, admitted: bool
@@ -245,6 +253,18 @@ def test_a_pin_needs_that_many_distinct_requesters(organization: str, threshold:
         assert (pinned_tokens(other) == {0: 16}) == (threshold == 2)
     memory.preempt(producer, 16)
     assert pinned_tokens(memory) == {0: 16}
+
+
+def test_a_boundary_without_enough_requesters_does_not_pass_the_pin_to_a_shallower_one(
+    organization: str,
+) -> None:
+    memory = toy_memory(organization, 60, pinning=2)
+    victim = compute(memory, 0, 28)
+    adopter = toy_sequence(memory, 1)
+    assert admit(memory, adopter, 17) == 16  # 16 would have two requesters, 24 has one
+    memory.release(adopter, 16)
+    memory.preempt(victim, 28)
+    assert pinned_tokens(memory) == {}
 
 
 def test_being_preempted_twice_is_one_requester(organization: str) -> None:

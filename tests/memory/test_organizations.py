@@ -310,6 +310,18 @@ def test_a_shared_pool_holds_the_most_mixes_that_fit(
         assert organization.capacity(nominal_bytes, objects(*mix)) == fits.count(True) - 1
 
 
+def test_two_mixes_never_share_a_block() -> None:
+    # A mix of one block and one token takes two blocks; three hold one mix, though also 2 x 1 token
+    # more than two blocks.
+    for organization in (S0_, S1_, S2_):
+        mix = StateMix(attention_tokens=organization.block_size + 1, checkpoints=0)
+        one_block = organization.mix_bytes(objects(1, 0))
+        assert [organization.capacity(n * one_block, mix) for n in (3, 4)] == [1, 2]
+    d0 = organization_of("d0", attention_fraction=0.5)
+    mix = StateMix(attention_tokens=17, checkpoints=0)
+    assert [d0.capacity(2 * n * 16 * KIB, mix) for n in (3, 4)] == [1, 2]
+
+
 @pytest.mark.parametrize("mix", [(1, 1), (32, 1), (400, 1), (1, 5), (0, 1), (1, 0)])
 def test_d0_holds_what_its_scarcer_pool_holds(mix: tuple[int, int]) -> None:
     units, checkpoints = mix

@@ -116,3 +116,13 @@ def test_a_prefix_loses_its_end_before_its_start() -> None:
     memory.release(sequence, 24)
     queue = queues(memory)[0]
     assert [page for page in queue if page in blocks] == blocks[::-1]
+
+
+@pytest.mark.parametrize("organization", ["s0", "s1", "s2", "d0"])
+def test_retained_states_go_from_the_deepest_to_the_shallowest(organization: str) -> None:
+    memory = toy_memory(organization, 40, retention=1)
+    sequence = compute(memory, 1, 28)  # keeps its states at 8 and 16
+    first, second = (state.pages[0] for state in sequence.retained)
+    memory.release(sequence, 28)
+    queue = queues(memory)[-1]
+    assert queue.index(second) < queue.index(first)

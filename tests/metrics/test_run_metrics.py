@@ -1,10 +1,12 @@
 """Every metric against numbers that can be counted by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from toy_run import STEPS, A, B, record
 
-from hsexp.measure.metrics import percentile, summarize
+from hsexp.measure.metrics import depth_metrics, percentile, summarize
 from hsexp.measure.poller import poll
 
 
@@ -172,6 +174,16 @@ def test_a_preemption_is_the_one_long_gap_between_regular_ones():
     assert metrics["itl_p99_s"] == pytest.approx(2.96)  # rank 1.98: 1 + 0.98 x 2
 
 
+def test_two_preemptions_are_two_long_gaps():
+    # Steps of 1 s end at 1..9; tokens at 1, 2, (preempted) 5, (preempted) 8, 9: gaps 1, 3, 3, 1.
+    request = A | {"arrival_s": 0.0, "first_scheduled_s": 0.0, "first_token_s": 1.0}
+    request |= {"finish_s": 9.0, "generated_tokens": 5, "num_preemptions": 2}
+    metrics = summarize(record([request], steps=[(0.0, 9, 1.0, 1, 0, 1, 0)]))
+    assert metrics["itl_mean_s"] == 2.0
+    assert metrics["itl_p50_s"] == 2.0  # between 1 and 3
+    assert metrics["itl_p99_s"] == 3.0
+
+
 def test_a_prefill_step_of_its_own_lengthens_the_gap_that_it_falls_into():
     # A's first token ends the first step, its others end steps 2 and 4: gaps 1.0 and 3.0 + 0.5.
     request = A | {"generated_tokens": 3, "arrival_s": 0.0, "first_scheduled_s": 0.0}
@@ -256,3 +268,35 @@ def test_counters_join_the_metrics_and_may_not_contradict_them():
 def test_counts_are_plain_integers_and_times_plain_floats():
     metrics = summarize(record())
     assert {type(value) for value in metrics.values()} == {int, float, type(None)}
+
+
+# Depths at entry and at the first admission, of one request in each class.
+DEPTHS = [(0, 0), (8, 8), (0, 8), (8, 16), (16, 8)]
+
+
+def traced(*depths):
+    requests = [A | {"request_id": i, "adopted_tokens": at} for i, (_, at) in enumerate(depths)]
+    run = record(requests)
+    columns = {"entry_joint_tokens": [entry for entry, _ in depths]}
+    columns |= {"attention_tokens": [16] * len(depths), "recurrent_tokens": [24] * len(depths)}
+    return replace(run, requests=run.requests.assign(**columns))
+
+
+CLASSES = ("stays_zero", "equal", "from_zero", "deeper", "shallower")
+
+
+def test_every_admitted_request_is_in_exactly_one_class_of_depth():
+    for place, depths in enumerate(DEPTHS):
+        metrics = depth_metrics(traced(depths).requests)
+        found = [metrics[f"depth_{name}_fraction"] for name in CLASSES]
+        assert found == [float(place == other) for other in range(5)], depths
+
+
+def test_depths_are_means_over_the_admitted_requests_alone():
+    requests = traced(*DEPTHS, (0, 0)).requests
+    requests.loc[5, "first_scheduled_s"] = np.nan  # refused, and never looked up
+    metrics = depth_metrics(requests)
+    assert [metrics[f"depth_{name}_fraction"] for name in CLASSES] == [0.2] * 5
+    assert metrics["adopted_tokens_mean"] == 8.0  # (0 + 8 + 8 + 16 + 8) / 5
+    assert metrics["entry_joint_mean"] == 6.4  # (0 + 8 + 0 + 8 + 16) / 5
+    assert (metrics["attention_depth_mean"], metrics["recurrent_depth_mean"]) == (16.0, 24.0)

@@ -277,6 +277,24 @@ def test_a_cell_that_a_stopped_process_never_gives_back_is_left_to_it(
     assert "1 left to a process that seems to be stopped" in text
 
 
+def test_a_launch_that_ends_early_gives_its_cells_back_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **tables: object) -> None:
+        raise LedgerError("journal.jsonl: cannot be written: No space left on device")
+
+    plan = toy_plan(toy_cell(1), toy_cell(2, "sleep:60"))
+    with monkeypatch.context() as full:
+        full.setattr(Ledger, "record", refuse)
+        with pytest.raises(LedgerError, match="No space left") as error:
+            launch(tmp_path, plan, workers=2)
+    other = Ledger.open(tmp_path, contract=CONTRACT)
+    for cell in plan.cells:
+        claim = other.claim(cell.cell_id)
+        assert claim is not None, error  # whose traceback keeps the launch alive
+        claim.release()
+
+
 # -- what a launch asks for ------------------------------------------------------------------------
 
 

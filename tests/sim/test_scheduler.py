@@ -37,6 +37,16 @@ class AdmissionLog(Observer):
         self.admissions.append((sequence.request_id, hit.tokens))
 
 
+class ReleaseLog(Observer):
+    """Request ids in order of release."""
+
+    def __init__(self) -> None:
+        self.released: list[int | str] = []
+
+    def on_release(self, sequence: SequenceMemory, preempted: bool) -> None:
+        self.released.append(sequence.request_id)
+
+
 # -- chunks --------------------------------------------------------------------------------------
 
 
@@ -171,6 +181,18 @@ def test_a_request_is_released_before_the_next_step_is_scheduled() -> None:
     # 3 pages hold one request: its block and the two states that admission counts.
     record = play([request(3, 2), request(3, 1)], toy_memory("s0", 3))
     assert milliseconds(record, "finish_s")[0] == milliseconds(record, "first_scheduled_s")[1]
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_requests_that_finish_in_one_step_are_released_in_running_order(fast_forward: bool) -> None:
+    # 0 prefills in steps 0, 1 and 2, and 1 beside it in step 1: 1 decodes first. Both end with
+    # step 4.
+    log = ReleaseLog()
+    requests = [request(30, 3), request(3, 4)]
+    record = play(requests, toy_memory("s0", 60, observer=log), fast_forward=fast_forward)
+    assert column(record, "first_token_s")[0] > column(record, "first_token_s")[1]
+    assert len(set(column(record, "finish_s"))) == 1
+    assert log.released == [0, 1]
 
 
 def test_headroom_must_stay_free_when_others_run_and_not_when_nothing_does() -> None:
