@@ -28,7 +28,7 @@ class PoissonArrivals(Config):
 
 
 class DrawnPoissonArrivals(Config):
-    """Exponential gaps as they were drawn; the last arrival is at num_requests / rate on average."""
+    """Exponential gaps as drawn; the last arrival is at num_requests / rate on average only."""
 
     kind: Literal["poisson_drawn"]
     rate_per_s: PositiveFloat
