@@ -106,7 +106,7 @@ def time_scheduling(config: RunConfig, workload: Workload, clock: Clock) -> Timi
         workload.requests,
         memory,
         config.scheduler,
-        StepClock.of(config.device.step_time),
+        StepClock.of(config.device.step_time, paged=config.paged),
         cap=config.admission.cap,
         max_model_tokens=config.model.max_model_tokens,
     )
@@ -133,6 +133,7 @@ def time_run(config: RunConfig, workload: Workload, clock: Clock) -> Timing:
         device=config.device,
         cap=config.admission.cap,
         max_model_tokens=config.model.max_model_tokens,
+        paged=config.paged,
     )
     metrics = summarize(record)
     seconds = clock() - start

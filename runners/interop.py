@@ -423,7 +423,7 @@ def _burstiness(row: Mapping[str, Any]) -> float | None:
         known: float | None = _known(row["burstiness"])
         return known
     arrivals = _config_of(row).get("arrivals") or {}
-    return 1.0 if arrivals.get("kind") == "poisson" else None
+    return 1.0 if arrivals.get("kind") in ("poisson", "poisson_drawn") else None
 
 
 def _config_of(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
         device=config.device,
         cap=config.admission.cap,
         max_model_tokens=config.model.max_model_tokens,
+        paged=config.paged,
         exact=config.exact,
     )
     if trace is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.calibration.device_file import default_path, to_device, write_device
-from analysis.calibration.fit import TERMS, Fit, fit
+from analysis.calibration.fit import Fit, fit
 from analysis.calibration.published import published_work
 from analysis.calibration.report import (
     coefficients_table,
@@ -105,7 +105,7 @@ def _in_use(fitted: Fit) -> str:
     model = DeviceConfig.parse(read_option("device", PAPER_DEVICE)).known_step_time
     far = [
         f"{term} {1e3 * value:g} ms ({100.0 * (value / fitted.coefficients[term] - 1.0):+.2f} %)"
-        for term, value in model.model_dump(include=set(TERMS)).items()
+        for term, value in model.model_dump(include=set(fitted.terms)).items()
     ]
     return f"conf/device/{PAPER_DEVICE}.yaml has {', '.join(far)}."
 

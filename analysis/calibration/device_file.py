@@ -4,7 +4,7 @@ import json
 import shlex
 from pathlib import Path
 
-from analysis.calibration.fit import TERMS, Fit
+from analysis.calibration.fit import Fit
 from analysis.errors import AnalysisError
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF, folders, standing_options
@@ -23,7 +23,7 @@ def to_device(name: str, fit: Fit, *, description: str, source: str) -> DeviceCo
     Raises:
         AnalysisError: the name or a coefficient is invalid.
     """
-    terms = {term: round(float(fit.coefficients[term]), DIGITS) for term in TERMS}
+    terms = {term: round(float(fit.coefficients[term]), DIGITS) for term in fit.terms}
     try:
         return DeviceConfig.parse(
             {
@@ -79,14 +79,14 @@ def write_device(device: DeviceConfig, fit: Fit, path: Path, *, overwrite: bool)
 
 
 def _yaml(device: DeviceConfig, fit: Fit) -> str:
-    terms = device.known_step_time.model_dump(include=set(TERMS))
+    terms = device.known_step_time.model_dump(include=set(fit.terms))
     lines = [
         "# Fitted by `python -m analysis calibrate`.",
         f"name: {device.name}",
         f"description: {json.dumps(device.description, ensure_ascii=False)}",
         "step_time:",
         f"  name: {device.known_step_time.name}",
-        *(f"  {term}: {terms[term]:.{DIGITS}f}{_precision(fit, term)}" for term in TERMS),
+        *(f"  {term}: {terms[term]:.{DIGITS}f}{_precision(fit, term)}" for term in fit.terms),
         f"source: {json.dumps(device.source, ensure_ascii=False)}",
     ]
     return "\n".join([*lines, ""])

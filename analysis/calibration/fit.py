@@ -16,8 +16,23 @@ from analysis.errors import AnalysisError
 TERMS = ("base_s", "decode_token_s", "prefill_token_s")
 """Coefficients of the step-time model, as in conf/device."""
 
+PAGED = "paged_decode_token_s"
+"""One more, where the data holds both kernel paths: what a decode token costs in addition if states
+are read page by page."""
+
 HIGH_CONDITION = 30.0
 """Belsley, Kuh and Welsch (1980): scaled condition numbers above 30 mean strong collinearity."""
+
+
+def with_paged(work: pd.DataFrame, paged: pd.Series) -> pd.DataFrame:
+    """The work with a term for paged kernels, if some rows ran under them and others did not.
+
+    Args:
+        paged: by row; unknown for a run whose organization is not known.
+    """
+    if paged.isna().any() or paged.nunique() < 2:
+        return work
+    return work.assign(**{PAGED: work["decode_token_s"].where(paged.astype(bool), 0.0)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +51,15 @@ class Fit:
     """Correlation of the estimated coefficients that are not held at 0."""
     warnings: tuple[str, ...]
 
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The fitted coefficients that a device has."""
+        return tuple(term for term in (*TERMS, PAGED) if term in self.coefficients.index)
+
 
 def fit(times: pd.Series, work: pd.DataFrame, weights: pd.Series) -> Fit:
-    """Times as a non-negative combination of the columns of `work`: TERMS, and perhaps others.
+    """Times as a non-negative combination of the columns of `work`: TERMS, and perhaps PAGED or
+    others.
 
     Raises:
         AnalysisError: there are fewer rows than terms, or a term (named) is not identified.

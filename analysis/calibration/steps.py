@@ -1,16 +1,21 @@
 """The steps of recorded runs, which a calibration on ledgers is fitted to."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from analysis.calibration.fit import TERMS
+from analysis.calibration.fit import TERMS, with_paged
 from analysis.errors import AnalysisError
 from analysis.ledgers import read_ledger
 from analysis.runs import ORIGIN, Origin
+from hsexp.config.base import parse_union
 from hsexp.ledger import NoTableError
+from hsexp.memory import MemoryConfig
+from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.organizations import OrganizationConfig
 
 DIGEST_DIGITS = 16
 
@@ -20,18 +25,22 @@ class Steps:
     """Steps of one engine and device, as work and times."""
 
     table: pd.DataFrame
-    """All step tables in one; `run` is the cell, prefixed by its ledger if there are several."""
+    """All step tables in one; `run` is the cell, prefixed by its ledger if there are several.
+    `paged` says whether it ran under paged kernels; unknown if the ledger does not describe its
+    organization."""
     origin: Origin
     sources: tuple[str, ...]
     """Each ledger with the digest of its journal, which does not change when tables are joined."""
 
     @property
     def work(self) -> pd.DataFrame:
-        """One column per term: 1, decode tokens and prefill tokens of each step."""
+        """One column per term: 1, decode tokens and prefill tokens of each step; decode tokens
+        once more for paged kernels if the runs differ in them."""
         columns = (1.0, self.table["decode_tokens"], self.table["prefill_tokens"])
-        return pd.DataFrame(
+        work = pd.DataFrame(
             dict(zip(TERMS, columns, strict=True)), index=self.table.index, dtype="float64"
         )
+        return with_paged(work, self.table["paged"])
 
     @property
     def num_runs(self) -> int:
@@ -53,12 +62,17 @@ def read_steps(paths: Sequence[Path]) -> Steps:
         ledger, frame = read_ledger(path)
         frames.append(frame[list(ORIGIN)])
         sources.append(f"{path} (journal SHA-256 {ledger.digest[:DIGEST_DIGITS]})")
-        for cell_id in frame["cell_id"]:
+        for cell_id, organization in zip(frame["cell_id"], frame["organization"], strict=True):
             try:
                 table = ledger.step_table(cell_id)
             except NoTableError:
                 continue  # the run kept none
-            tables.append(table.assign(run=cell_id if len(paths) == 1 else f"{path}: {cell_id}"))
+            tables.append(
+                table.assign(
+                    run=cell_id if len(paths) == 1 else f"{path}: {cell_id}",
+                    paged=_is_paged(ledger.contract, organization),
+                )
+            )
     if not tables:
         raise AnalysisError(
             f"{', '.join(map(str, paths))}: no run kept its step table; run with record_steps=true"
@@ -74,3 +88,14 @@ def read_steps(paths: Sequence[Path]) -> Steps:
         origin=Origin.of(origins),
         sources=tuple(sources),
     )
+
+
+def _is_paged(contract: Mapping[str, Any], organization: str) -> bool | None:
+    """Whether an organization of a ledger runs under paged kernels; None if that is not known."""
+    described = contract.get("options", {}).get("organization", {}).get(organization)
+    if described is None or "model" not in contract:
+        return None
+    return MemoryConfig.without_policies(
+        model=ModelConfig.parse(contract["model"]),
+        organization=parse_union(OrganizationConfig, described, path="organization"),
+    ).paged

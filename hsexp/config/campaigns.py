@@ -227,6 +227,10 @@ class ContinuationCampaign(AboutTheEngine):
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
 
 
+LawGroup = Literal["workload", "arrivals"]
+"""Groups whose options are laws of the workload."""
+
+
 class ScaleConfig(Config):
     """Another size of the campaigns, for a small model on a slow device.
 
@@ -236,6 +240,8 @@ class ScaleConfig(Config):
     name: Name
     budget_factor: PositiveFloat
     """Factor on the bytes of every named budget."""
+    laws: dict[LawGroup, dict[Name, Name]]
+    """Laws that replace those of the campaigns, by group and name."""
     workload: dict[Name, Any]
     """Fields of every workload law with other values at this scale."""
     organization: dict[Name, dict[Name, Any]]

@@ -8,7 +8,7 @@ starts use the same folders.
 
 import json
 import os
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -164,6 +164,19 @@ def read_root(name: str) -> tuple[dict[str, Any], dict[str, str]]:
                 if option is not None and (CONF / group).is_dir()
             }
     return own, chosen
+
+
+def changes(group: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a composed option that differ from the option in `conf/`."""
+    name = option_name(given)
+    standing = read_option(group, name) if name in options(group) else {}
+    return {key: value for key, value in given.items() if value != standing.get(key)}
+
+
+def option_name(given: Mapping[str, Any]) -> str | None:
+    """The name of a composed option; arrivals have their kind."""
+    name: str | None = given.get("name", given.get("kind"))
+    return name
 
 
 def read_option(group: str, name: str) -> dict[str, Any]:

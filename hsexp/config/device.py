@@ -9,12 +9,24 @@ from hsexp.config.fields import Name
 
 
 class StepTimeModel(Config):
-    """Duration of one step: base + per decode token + per prefill token."""
+    """Duration of one step: base + per decode token + per prefill token.
+
+    Kernels that read a recurrent state page by page take longer for a decode token (Appendix B.9).
+    """
 
     name: Name
     base_s: PositiveFloat
     decode_token_s: Annotated[float, Field(ge=0.0)]
     prefill_token_s: Annotated[float, Field(ge=0.0)]
+    paged_decode_token_s: Annotated[
+        float | None, Field(ge=0.0, exclude_if=lambda value: value is None)
+    ] = None
+    """Added for a decode token where recurrent states are paged; null where both kernel paths were
+    fitted together, or only one was seen. A cell's id contains it only where it is known."""
+
+    def decode_token_of(self, *, paged: bool) -> float:
+        """Seconds of a decode token under one of the kernel paths."""
+        return self.decode_token_s + (self.paged_decode_token_s or 0.0 if paged else 0.0)
 
 
 class HardwareConfig(Config):

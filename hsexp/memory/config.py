@@ -72,6 +72,11 @@ class MemoryConfig(Config):
         return create(self.organization, self.model)
 
     @property
+    def paged(self) -> bool:
+        """Whether recurrent kernels read a state page by page (Appendix B.9)."""
+        return not self.layout.places.is_contiguous
+
+    @property
     def chunking(self) -> Chunking:
         layout = self.layout
         return chunking(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from hsexp.config.axes import ARM_AXES, AXES, SEEDS
 from hsexp.config.base import ConfigError, parse_union
 from hsexp.config.campaigns import Block
-from hsexp.config.catalog import read_option
+from hsexp.config.catalog import changes, read_option
 from hsexp.config.device import DeviceConfig
 from hsexp.config.engine import VllmEngine
 from hsexp.config.launch import Launch
@@ -17,7 +17,7 @@ from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.plan.cells import Cell, Plan, content_key
 from hsexp.plan.contract import contract_of
 from hsexp.plan.registration import registration_of
-from hsexp.plan.resolve import Catalog, changes, resolve
+from hsexp.plan.resolve import Catalog, resolve
 from hsexp.plan.run import RunConfig, VllmRunConfig
 from hsexp.sim.config import SchedulerConfig
 from hsexp.workload import WorkloadConfig
@@ -165,7 +165,7 @@ def _resolve(
         else:
             section, setting = axis.path
             laws[section][setting] = value
-    if laws["workload"].get("kind") != "synthetic":
+    if laws["workload"].get("kind") == "trace":
         del laws["workload"]["sharing"]  # a trace fixes its own sharing
     chosen |= {
         "model": launch.model,

@@ -18,7 +18,7 @@ from typing import Any
 from hsexp.config.axes import AXES
 from hsexp.config.base import ConfigError, parse_union
 from hsexp.config.campaigns import Campaign, FixedWorkCampaign, ServingCampaign
-from hsexp.config.catalog import options, read_option, read_root
+from hsexp.config.catalog import changes, options, read_option, read_root
 from hsexp.config.launch import Launch
 from hsexp.config.overrides import given_settings
 from hsexp.memory import MemoryConfig, build_memory
@@ -227,13 +227,6 @@ def memory_for(organization: OrganizationConfig, model: ModelConfig) -> MemoryCo
     with refused(f"organization {organization.name} for model {model.name}"):
         _ = memory.layout
     return memory
-
-
-def changes(group: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a composed option that differ from the option in `conf/`."""
-    name = given.get("name", given.get("kind"))
-    standing = read_option(group, name) if name in options(group) else {}
-    return {key: value for key, value in given.items() if value != standing.get(key)}
 
 
 def changed_pins(launch: Launch) -> list[str]:

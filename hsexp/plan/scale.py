@@ -1,15 +1,16 @@
 """A campaign at another size: an option of `conf/scale` replaces values of the composed launch.
 
-Only values that equal those in `conf/` are replaced. A value that the command line changed stays as
-it is: `workload.num_requests=20` with a scale means 20.
+It may also have other laws of the workload, which its ledgers were measured under. Only values that
+equal those in `conf/` are replaced. A value that the command line changed stays as it is:
+`workload.num_requests=20` with a scale means 20.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from hsexp.config.base import Config, ConfigError
-from hsexp.config.campaigns import ScaleConfig, ServingCampaign
-from hsexp.config.catalog import options, read_option
+from hsexp.config.campaigns import LawGroup, ScaleConfig, ServingCampaign
+from hsexp.config.catalog import changes, option_name, options, read_option
 from hsexp.config.launch import Launch
 
 _PINNED = ("budget", "organization")
@@ -36,7 +37,8 @@ def scaled(launch: Launch) -> Launch:
     return launch.model_copy(
         update={
             "campaign": campaign.model_copy(update={"blocks": scale.campaigns[campaign.name]}),
-            "workload": scaled_option(scale, "workload", launch.workload),
+            "workload": scaled_option(scale, "workload", _law(scale, "workload", launch.workload)),
+            "arrivals": _law(scale, "arrivals", launch.arrivals),
             **pinned,
         }
     )
@@ -62,6 +64,12 @@ def _changes(scale: ScaleConfig, group: str, given: Mapping[str, Any]) -> dict[s
             return scale.workload
         case _:
             return {}
+
+
+def _law(scale: ScaleConfig, group: LawGroup, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The law that the scale has in place of a campaign's, with what the command line changes."""
+    other = scale.laws.get(group, {}).get(option_name(given) or "")
+    return dict(given) if other is None else read_option(group, other) | changes(group, given)
 
 
 def _pinned(scale: ScaleConfig, group: str, option: Config | None) -> Config | None:

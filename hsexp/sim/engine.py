@@ -25,9 +25,12 @@ def simulate(
     device: DeviceConfig,
     cap: int,
     max_model_tokens: int,
+    paged: bool = False,
     exact: bool = False,
 ) -> RunRecord:
     """Run the workload to the end over a fresh memory; `exact` in canonical chunks.
+
+    With `paged`, steps take what the device needs to read recurrent states page by page.
 
     A request longer than `max_model_tokens`, or too large for the pools, is refused on arrival.
 
@@ -49,7 +52,7 @@ def simulate(
         workload.requests,
         memory,
         scheduler,
-        StepClock.of(device.known_step_time),
+        StepClock.of(device.known_step_time, paged=paged),
         cap=cap,
         max_model_tokens=max_model_tokens,
         exact=exact,

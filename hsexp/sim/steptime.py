@@ -25,10 +25,14 @@ class StepClock:
     prefill_token_ns: int
 
     @classmethod
-    def of(cls, model: StepTimeModel) -> "StepClock":
+    def of(cls, model: StepTimeModel, *, paged: bool = False) -> "StepClock":
+        """
+        Args:
+            paged: recurrent kernels read states page by page.
+        """
         return cls(
             base_ns=to_ns(model.base_s),
-            decode_token_ns=to_ns(model.decode_token_s),
+            decode_token_ns=to_ns(model.decode_token_of(paged=paged)),
             prefill_token_ns=to_ns(model.prefill_token_s),
         )
 

@@ -8,11 +8,13 @@ from hsexp.config.base import ConfigError
 from hsexp.workload.arrivals import ArrivalsConfig
 from hsexp.workload.isolation import isolate
 from hsexp.workload.request import Request, Segment, Workload
-from hsexp.workload.synthetic import SyntheticWorkload, generate
+from hsexp.workload.synthetic import DrawnWorkload, SyntheticWorkload, generate
 from hsexp.workload.traces import Trace, TraceError, load_trace, read_trace
 from hsexp.workload.traces.config import TraceWorkload
 
-WorkloadConfig = Annotated[SyntheticWorkload | TraceWorkload, Field(discriminator="kind")]
+WorkloadConfig = Annotated[
+    SyntheticWorkload | DrawnWorkload | TraceWorkload, Field(discriminator="kind")
+]
 
 
 __all__ = [
@@ -39,7 +41,7 @@ def build(workload: WorkloadConfig, arrivals: ArrivalsConfig | None, seed: int) 
         ConfigError: arrivals are needed and missing.
     """
     match workload:
-        case SyntheticWorkload():
+        case SyntheticWorkload() | DrawnWorkload():
             if arrivals is None:
                 raise ConfigError("arrivals.rate_per_s is required for a synthetic workload")
             return generate(workload, arrivals, seed)

@@ -1,4 +1,7 @@
-"""Arrival times: exponential gaps, plain or in bursts. Plain ones have exactly `rate_per_s`.
+"""Arrival times: exponential gaps, plain or in bursts, as drawn or rescaled to their mean.
+
+Drawn gaps scatter from seed to seed as the arrivals of a Poisson process do. Rescaled ones sum to
+exactly n / rate in every seed, so that no seed is busier than another. The two draw the same gaps.
 
 A burst runs the same process faster, in ON time only, with OFF windows in between. A run does not
 wait for its last OFF window, so a burst carries more than `rate_per_s`:
@@ -24,6 +27,13 @@ class PoissonArrivals(Config):
     rate_per_s: PositiveFloat
 
 
+class DrawnPoissonArrivals(Config):
+    """Exponential gaps as drawn; the last arrival is at num_requests / rate on average only."""
+
+    kind: Literal["poisson_drawn"]
+    rate_per_s: PositiveFloat
+
+
 class BurstArrivals(Config):
     """Poisson arrivals squeezed into ON windows (Appendix E.4).
 
@@ -39,40 +49,53 @@ class BurstArrivals(Config):
     off_s: Annotated[float, Field(ge=0.0)]
 
 
-ArrivalsConfig = Annotated[PoissonArrivals | BurstArrivals, Field(discriminator="kind")]
+class DrawnBurstArrivals(BurstArrivals):
+    """Bursts of a Poisson process whose gaps were not rescaled."""
+
+    kind: Literal["burst_drawn"]  # type: ignore[assignment]  # a kind of its own
+
+
+ArrivalsConfig = Annotated[
+    PoissonArrivals | DrawnPoissonArrivals | BurstArrivals | DrawnBurstArrivals,
+    Field(discriminator="kind"),
+]
 
 
 def arrival_times(arrivals: ArrivalsConfig, num_requests: int, rng: Generator) -> list[float]:
-    """Send times in seconds, ascending. Both kinds draw the same `num_requests` gaps from `rng`.
+    """Send times in seconds, ascending. Every kind draws the same `num_requests` gaps from `rng`.
 
     Times are whole nanoseconds: math libraries differ in the last bit of a float, and the digest
     of a workload must not.
     """
-    gaps = rng.exponential(size=num_requests)
+    elapsed = np.cumsum(rng.exponential(size=num_requests))
     match arrivals:
         case PoissonArrivals():
-            times = _poisson(gaps, arrivals.rate_per_s)
+            times = _rescaled(elapsed, arrivals.rate_per_s)
+        case DrawnPoissonArrivals():
+            times = elapsed / arrivals.rate_per_s
+        case DrawnBurstArrivals():
+            times = _in_windows(elapsed / _on_rate(arrivals), arrivals)
         case BurstArrivals():
-            times = _burst(gaps, arrivals)
+            times = _in_windows(_rescaled(elapsed, _on_rate(arrivals)), arrivals)
     return [round(time, 9) for time in times.tolist()]
 
 
-def _poisson(gaps: NDArray[np.float64], rate_per_s: float) -> NDArray[np.float64]:
+def _rescaled(elapsed: NDArray[np.float64], rate_per_s: float) -> NDArray[np.float64]:
     """Arrivals whose gaps are rescaled to sum to n / rate."""
-    elapsed = np.cumsum(gaps)
-    times: NDArray[np.float64] = elapsed / elapsed[-1] * (len(gaps) / rate_per_s)
+    times: NDArray[np.float64] = elapsed / elapsed[-1] * (len(elapsed) / rate_per_s)
     return times
 
 
-def _burst(gaps: NDArray[np.float64], arrivals: BurstArrivals) -> NDArray[np.float64]:
-    """A Poisson process that runs in ON time only, with the OFF windows put in between.
+def _on_rate(arrivals: BurstArrivals) -> float:
+    """Requests per second of ON time that make `rate_per_s` over whole cycles."""
+    return arrivals.rate_per_s * (arrivals.on_s + arrivals.off_s) / arrivals.on_s
 
-    Its rate in ON time is rate x (on + off) / on, rescaled as in `_poisson`, so n arrivals take
-    n / rate x on / (on + off) seconds of ON time. An arrival at the very end of an ON window stays
-    in it, before the OFF window. Over whole cycles the rate is `rate_per_s`; up to the last arrival
-    it is higher (see `BurstArrivals`).
+
+def _in_windows(on_time: NDArray[np.float64], arrivals: BurstArrivals) -> NDArray[np.float64]:
+    """Wall times of a process that runs in ON time only, with the OFF windows put in between.
+
+    An arrival at the very end of an ON window stays in it, before the OFF window. Over whole cycles
+    the rate is `rate_per_s`; up to the last arrival it is higher (see `BurstArrivals`).
     """
-    cycle_s = arrivals.on_s + arrivals.off_s
-    on_time = _poisson(gaps, arrivals.rate_per_s * cycle_s / arrivals.on_s)
     windows_before = np.ceil(on_time / arrivals.on_s) - 1
     return on_time + windows_before * arrivals.off_s

@@ -1,27 +1,30 @@
 """The paper's workload law, seeded: shared contexts, lognormal suffixes, gamma outputs.
 
+Outputs are rescaled to the same mean in every seed, or left as they were drawn, so that seeds
+scatter; then some of them may be short answers.
+
 A prompt is a context of fixed length and a private suffix:
 
     sharing request      [ shared context, content_id = its index ][ suffix, private ]
     the same, q = 0      [ private, same length                    ][ suffix, private ]
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from hsexp.config.base import Config
-from hsexp.config.fields import Fraction, Name
+from hsexp.config.fields import Fraction, Name, OpenFraction
 from hsexp.workload.arrivals import ArrivalsConfig, arrival_times
 from hsexp.workload.request import Request, Segment, Workload
 
 
-class SyntheticWorkload(Config):
-    """The paper's workload law: shared contexts, lognormal suffixes, gamma outputs."""
+class _WorkloadLaw(Config):
+    """Settings of both laws of the outputs."""
 
-    kind: Literal["synthetic"]
     name: Name
     num_requests: PositiveInt
     num_contexts: PositiveInt
@@ -45,10 +48,9 @@ class SyntheticWorkload(Config):
     output_min_tokens: PositiveInt
     output_max_tokens: PositiveInt
     output_mean_tokens: PositiveFloat
-    """Mean output length after rescaling."""
 
     @model_validator(mode="after")
-    def _bounds_are_ordered(self) -> "SyntheticWorkload":
+    def _bounds_are_ordered(self) -> Self:
         if self.suffix_min_tokens > self.suffix_max_tokens:
             raise ValueError("suffix_min_tokens must not exceed suffix_max_tokens")
         if self.output_min_tokens > self.output_max_tokens:
@@ -58,18 +60,56 @@ class SyntheticWorkload(Config):
         return self
 
 
-def generate(spec: SyntheticWorkload, arrivals: ArrivalsConfig, seed: int) -> Workload:
+class SyntheticWorkload(_WorkloadLaw):
+    """Outputs whose mean is `output_mean_tokens` in every seed, after rescaling."""
+
+    kind: Literal["synthetic"]
+
+
+class DrawnWorkload(_WorkloadLaw):
+    """Outputs as they were drawn: `output_mean_tokens` is the mean of the law, before its clip."""
+
+    kind: Literal["synthetic_drawn"]
+    output_short_fraction: OpenFraction
+    """Fraction of short answers, whose lengths are uniform from `output_min_tokens` on; the others
+    follow the gamma law."""
+    output_short_max_tokens: PositiveInt
+    """Longest short answer."""
+
+    @model_validator(mode="after")
+    def _answers_have_a_length(self) -> Self:
+        if self.output_short_max_tokens < self.output_min_tokens:
+            raise ValueError("output_short_max_tokens must not be below output_min_tokens")
+        if self.output_mean_tokens <= self.output_short_mean_tokens:
+            raise ValueError("output_mean_tokens must exceed the mean of short answers")
+        return self
+
+    @property
+    def output_short_mean_tokens(self) -> float:
+        return (self.output_min_tokens + self.output_short_max_tokens) / 2
+
+    @property
+    def output_long_mean_tokens(self) -> float:
+        """Mean of the gamma law, so that `output_mean_tokens` is that of all outputs."""
+        short = self.output_short_fraction
+        return (self.output_mean_tokens - short * self.output_short_mean_tokens) / (1.0 - short)
+
+
+def generate(
+    spec: SyntheticWorkload | DrawnWorkload, arrivals: ArrivalsConfig, seed: int
+) -> Workload:
     """Draw the requests of one seed.
 
-    One generator per seed, draws in a fixed order: contexts, suffixes, outputs, gaps, sharing.
-    Sharing comes last and compares one uniform number per request with q, so lengths, contexts
-    and arrivals do not depend on q, and a request that shares at q also shares at any larger q.
+    One generator per seed, draws in a fixed order: contexts, suffixes, outputs, gaps, sharing, and
+    short answers where the law has some. Sharing compares one uniform number per request with q, so
+    lengths, contexts and arrivals do not depend on q, and a request that shares at q also shares at
+    any larger q.
     """
     rng = np.random.default_rng(seed)
     n = spec.num_requests
     contexts = rng.choice(spec.num_contexts, size=n, p=_zipf(spec.num_contexts, spec.zipf_exponent))
     suffix_law = np.exp(rng.normal(np.log(spec.suffix_median_tokens), spec.suffix_sigma, size=n))
-    output_law = rng.gamma(spec.output_shape, spec.output_mean_tokens / spec.output_shape, size=n)
+    gammas = rng.standard_gamma(spec.output_shape, size=n)
     times = arrival_times(arrivals, n, rng)
     shares = rng.random(n) < spec.sharing
 
@@ -77,10 +117,7 @@ def generate(spec: SyntheticWorkload, arrivals: ArrivalsConfig, seed: int) -> Wo
         np.clip(suffix_law, spec.suffix_min_tokens, spec.suffix_max_tokens),
         mean=spec.prompt_mean_tokens - spec.shared_tokens,
     )
-    outputs = _token_counts(
-        np.clip(output_law, spec.output_min_tokens, spec.output_max_tokens),
-        mean=spec.output_mean_tokens,
-    )
+    outputs = _outputs(spec, gammas, rng)
     return Workload(
         name=spec.name,
         requests=tuple(
@@ -103,13 +140,32 @@ def _zipf(num_contexts: int, exponent: float) -> NDArray[np.float64]:
     return probabilities
 
 
+def _outputs(
+    spec: SyntheticWorkload | DrawnWorkload, gammas: NDArray[np.float64], rng: Generator
+) -> list[int]:
+    """Output lengths from standard gamma numbers."""
+    match spec:
+        case SyntheticWorkload():
+            law = gammas * (spec.output_mean_tokens / spec.output_shape)
+            clipped = np.clip(law, spec.output_min_tokens, spec.output_max_tokens)
+            return _token_counts(clipped, mean=spec.output_mean_tokens)
+        case DrawnWorkload():
+            law = gammas * (spec.output_long_mean_tokens / spec.output_shape)
+            clipped = np.clip(law, spec.output_min_tokens, spec.output_max_tokens)
+            is_short = rng.random(len(gammas)) < spec.output_short_fraction
+            shorts = rng.integers(
+                spec.output_min_tokens, spec.output_short_max_tokens + 1, size=len(gammas)
+            )
+            return [round(length) for length in np.where(is_short, shorts, clipped).tolist()]
+
+
 def _token_counts(clipped: NDArray[np.float64], *, mean: float) -> list[int]:
     """Lengths multiplied to the mean and rounded, at least 1. They are not clipped again."""
     scaled = clipped * (mean / clipped.mean())
     return [max(1, round(length)) for length in scaled.tolist()]
 
 
-def _context(spec: SyntheticWorkload, index: int) -> tuple[Segment, ...]:
+def _context(spec: _WorkloadLaw, index: int) -> tuple[Segment, ...]:
     if spec.shared_tokens == 0:
         return ()
     return (Segment(end_tokens=spec.shared_tokens, content_id=index),)

@@ -45,9 +45,10 @@ def record(
     steps: Mapping[int, pd.DataFrame] | None = None,
     device: str = "toy",
     engine: str = "sim",
+    contract: Mapping[str, Any] | None = None,
 ) -> Path:
     """One accepted attempt a row; step tables by the row's place."""
-    ledger = Ledger.open(path, contract={"engine": engine})
+    ledger = Ledger.open(path, contract={"engine": engine} if contract is None else contract)
     for place, values in enumerate(rows):
         axes = {name: values[name] for name in AXES}
         cell = Cell(

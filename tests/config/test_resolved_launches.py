@@ -160,14 +160,14 @@ def test_a_field_of_a_law_holds_for_blocks_with_a_law_of_their_own() -> None:
     laws = {
         (c.config["workload"]["name"], c.config["workload"]["num_requests"]) for c in plan.cells
     }
-    assert laws == {("original", 4), ("extension", 4)}
+    assert laws == {("original_drawn", 4), ("extension_drawn", 4)}
 
 
 @pytest.mark.parametrize(
     ("overrides", "refusal"),
     [
         ("campaign=q1 workload=confirmation", r"workload is .* blocks .* q1 .*original.*, got con"),
-        ("campaign=bursts arrivals=poisson", r"arrivals is .* has burst\), got poisson"),
+        ("campaign=bursts arrivals=poisson", r"arrivals is .* has burst_drawn\), got poisson"),
         (
             "campaign=live_separation scheduler.separate=true",
             r"mixed has False, separated has True",

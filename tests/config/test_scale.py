@@ -37,8 +37,30 @@ def test_a_small_model_on_cores_has_the_pages_that_falcon_has() -> None:
 
 def test_lengths_and_rates_stay_and_requests_are_fewer() -> None:
     ours, papers = real("campaign=q1").cells[0].config, planned("campaign=q1").cells[0].config
-    assert ours["workload"] == papers["workload"] | {"num_requests": 60}
-    assert ours["arrivals"] == papers["arrivals"]
+    law = papers["workload"] | {"num_requests": 60}
+    assert ours["workload"].items() - law.items() == {("kind", "synthetic"), ("name", "extension")}
+    assert ours["arrivals"] == papers["arrivals"] | {"kind": "poisson"}
+
+
+def test_a_scale_keeps_the_laws_that_its_ledgers_were_measured_under() -> None:
+    for campaign, law in (("q1", "extension"), ("q6", "confirmation"), ("q9", "confirmation")):
+        laws = {
+            (cell.config["workload"]["name"], cell.config["arrivals"]["kind"])
+            for cell in real(f"campaign={campaign}").cells
+        }
+        assert laws == {(law, "poisson")}
+
+
+def test_a_field_that_the_command_line_changes_holds_for_the_law_of_the_scale() -> None:
+    cell = real("campaign=q1", "workload.zipf_exponent=0.5", "arrivals.rate_per_s=2.0").cells[0]
+    assert cell.config["workload"]["zipf_exponent"] == 0.5
+    assert cell.config["workload"]["name"] == "extension"
+    assert cell.config["arrivals"] == {"kind": "poisson", "rate_per_s": 2.0}
+
+
+def test_a_law_that_the_command_line_names_is_not_replaced() -> None:
+    cell = real("campaign=q1", "workload=original").cells[0]
+    assert cell.config["workload"]["name"] == "original"
 
 
 def test_a_campaign_without_a_design_at_this_scale_is_refused_by_name() -> None:

@@ -44,7 +44,7 @@ def test_the_campaign_prints_modelled_times_beside_what_the_paper_measured(
     base = "device.step_time.base_s=0.010"
     result, printed = carried_out("campaign=fixed_work", base)
     assert result.exit_code == 0
-    origin = "modelled (device a100_40gb, time model affine-a100-v1), not measured"
+    origin = "modelled (device a100_40gb, time model affine-a100-v2), not measured"
     assert " ".join(printed.split()).count(origin) == 2  # titles wrap
     line = next(line for line in printed.splitlines() if "512 prefill | 15 decode" in line)
     assert "-10.000" in line and "about +7" in line

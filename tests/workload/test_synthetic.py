@@ -9,7 +9,7 @@ from scipy import stats
 
 from hsexp.workload import Segment, Workload, build, generate
 from hsexp.workload.arrivals import BurstArrivals, PoissonArrivals
-from hsexp.workload.synthetic import SyntheticWorkload
+from hsexp.workload.synthetic import DrawnWorkload, SyntheticWorkload
 
 POISSON = PoissonArrivals(kind="poisson", rate_per_s=3.0)
 BURST = BurstArrivals(kind="burst", rate_per_s=3.0, on_s=5.0, off_s=15.0)
@@ -43,6 +43,13 @@ def sharers(workload: Workload) -> set[int]:
 
 def lengths(workload: Workload) -> list[tuple[float, int, int]]:
     return [(r.arrival_s, r.prompt_tokens, r.output_tokens) for r in workload.requests]
+
+
+def draw_outputs(seed: int = 0, **changes: Any) -> list[int]:
+    """Outputs that are not rescaled; a fifth of them short, unless the changes say otherwise."""
+    law = LAW | {"output_short_fraction": 0.2, "output_short_max_tokens": 16} | changes
+    spec = DrawnWorkload(kind="synthetic_drawn", **law)
+    return [request.output_tokens for request in generate(spec, POISSON, seed).requests]
 
 
 # -- one seed, one workload ----------------------------------------------------------------------
@@ -149,6 +156,42 @@ def test_outputs_are_gamma_before_the_clip() -> None:
     )
     outputs = [r.output_tokens for r in workload.requests]
     assert stats.kstest(outputs, stats.gamma(2.5, scale=1e6 / 2.5).cdf).pvalue > 0.01
+
+
+def test_drawn_totals_scatter_as_sums_of_independent_lengths_do() -> None:
+    # Gamma of shape 2.5: a coefficient of variation of 0.632 each, 3.65 % for the sum of 300.
+    totals = [sum(draw_outputs(seed, output_short_fraction=0.0)) for seed in range(200)]
+    assert np.mean(totals) == pytest.approx(300 * 261.5, rel=4 * 0.0365 / 200**0.5)
+    assert np.std(totals) / np.mean(totals) == pytest.approx(0.0365, rel=0.2)
+
+
+def test_short_answers_are_as_frequent_as_the_law_says_and_leave_its_mean() -> None:
+    outputs = np.array(draw_outputs(num_requests=20_000, output_max_tokens=10**6))
+    # Of the gamma law with its mean near 324 tokens, 0.1 % are as short.
+    assert np.mean(outputs <= 16) == pytest.approx(0.2, abs=0.012)
+    assert outputs.mean() == pytest.approx(261.5, rel=0.02)
+    assert outputs.min() == 4
+
+
+def test_a_law_without_short_answers_draws_the_gamma_numbers_of_the_rescaled_law() -> None:
+    drawn = np.array(draw_outputs(output_short_fraction=0.0))
+    rescaled = np.array([request.output_tokens for request in draw().requests])
+    assert drawn / drawn.mean() == pytest.approx(rescaled / rescaled.mean(), rel=0.05, abs=0.01)
+
+
+def test_drawn_outputs_leave_contexts_prompts_arrivals_and_sharing_as_they_are() -> None:
+    law = LAW | {"sharing": 0.5}
+    short = {"output_short_fraction": 0.2, "output_short_max_tokens": 16}
+    drawn = generate(DrawnWorkload(kind="synthetic_drawn", **law, **short), POISSON, 3)
+    rescaled = generate(SyntheticWorkload(kind="synthetic", **law), POISSON, 3)
+    for one, other in zip(drawn.requests, rescaled.requests, strict=True):
+        assert (one.arrival_s, one.prompt_tokens) == (other.arrival_s, other.prompt_tokens)
+        assert one.segments == other.segments
+
+
+def test_short_answers_longer_than_the_mean_are_refused() -> None:
+    with pytest.raises(ValueError, match="must exceed the mean of short answers"):
+        draw_outputs(output_short_max_tokens=1000)
 
 
 def test_contexts_follow_zipf() -> None:

@@ -46,6 +46,21 @@ def test_the_paper_workloads_differ_in_nothing_else() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["extension", "original", "confirmation"])
+def test_a_drawn_workload_differs_from_its_rescaled_one_in_the_law_of_its_outputs_alone(
+    name: str,
+) -> None:
+    drawn, rescaled = group(f"workload={name}_drawn"), group(f"workload={name}")
+    differing = {key for key in rescaled if drawn[key] != rescaled[key]}
+    assert {"kind", "name"} <= differing <= {"kind", "name", "output_shape"}
+    assert drawn.keys() - rescaled.keys() == {"output_short_fraction", "output_short_max_tokens"}
+
+
+@pytest.mark.parametrize("name", ["poisson", "burst"])
+def test_drawn_arrivals_have_the_numbers_of_rescaled_ones(name: str) -> None:
+    assert group(f"arrivals={name}_drawn") == group(f"arrivals={name}") | {"kind": f"{name}_drawn"}
+
+
 @pytest.mark.parametrize("name", ["extension", "original"])
 def test_no_request_of_a_paper_workload_exceeds_the_models_limit(name: str) -> None:
     spec = SyntheticWorkload.parse(group(f"workload={name}", "workload.sharing=1.0"))
