@@ -5,6 +5,10 @@ A module of this package registers its figures (`registry.py`); nothing else lis
 
 from matplotlib.figure import Figure
 
+from hsexp.shadows import guard
+
+guard("analysis")
+
 from analysis.errors import AnalysisError
 from figures.registry import REGISTRY
 

@@ -2,7 +2,8 @@
 hsexp analysis|figures|serve|replay|interop ARGUMENTS
 
 `python -m hsexp` does the same. It imports from the working directory first, so that a folder
-there can take the place of one of our packages; the script `hsexp` does not.
+there can take the place of one of our packages; the script `hsexp` does not. `python -m figures`
+in a folder that has a package `figures` starts that one, and nothing of ours can object.
 """
 
 import os

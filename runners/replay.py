@@ -21,6 +21,10 @@ import numpy as np
 import pandas as pd
 from rich.progress import track
 
+from hsexp.shadows import guard
+
+guard("analysis")
+
 from analysis.__main__ import print_and_write
 from analysis.command import parse_pairs, run
 from analysis.errors import AnalysisError, NoRunsError

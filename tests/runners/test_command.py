@@ -35,6 +35,23 @@ def test_a_package_of_the_users_in_the_working_directory_is_refused_by_name(
     )
 
 
+@pytest.mark.parametrize(
+    ("module", "script"), [("figures", "hsexp figures"), ("runners.replay", "hsexp replay")]
+)
+def test_a_package_that_another_entry_point_imports_is_refused_by_name_too(
+    module: str, script: str, tmp_path: Path
+) -> None:
+    (tmp_path / "analysis").mkdir()
+    (tmp_path / "analysis" / "__init__.py").touch()
+    done = commands.run("--help", cwd=tmp_path, module=module)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"error: {tmp_path / 'analysis'} is in the way: Python imports it in place of hsexp's own "
+        f"package analysis. Type `{script}` instead of `python -m {module}`, or change to another "
+        "folder\n"
+    )
+
+
 def test_a_module_of_the_users_elsewhere_on_the_path_is_refused_with_another_way_out(
     tmp_path: Path,
 ) -> None:
