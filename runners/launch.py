@@ -41,15 +41,14 @@ from hsexp.plan.resolve import (
     resolve,
 )
 from hsexp.plan.run import parse_run
-from hsexp.workload import TraceError, build
-from hsexp.workload.traces.config import TraceWorkload
+from hsexp.workload import TraceError
 from runners.campaign import Summary, run_plan
 from runners.continuation.execute import execute as check
 from runners.continuation.plan import make_plan as continuation_plan
 from runners.engine_checks import print_design, refusal
 from runners.engines import Engine, choose_engine, executor, machine_for, num_workers
 from runners.plan_view import print_counted, print_plan
-from runners.run_view import print_runs
+from runners.run_view import print_refusals, print_runs
 from runners.trial import Outcome
 
 EXIT_FAILED_CELLS, EXIT_REFUSED, EXIT_INTERRUPTED = 1, 2, 130
@@ -365,15 +364,17 @@ def _carry_out(
     analyses: tuple[Analysis, ...] = ()
     is_serving = isinstance(launch.campaign, ServingCampaign)
     is_printed = plan.campaign not in analysed_campaigns() or launch.scale is not None
+    if is_serving:
+        print_refusals(plan, ledger, console)
     if is_serving and is_printed:
-        print_runs(plan, ledger.frame(), console)
+        print_runs(plan, ledger, console)
     if plan.campaign in analysed_campaigns() and launch.stage == "all":
         analyses = (Analysis(campaign=plan.campaign, ledger=path, seeds=_own_seeds(launch, plan)),)
     if command.analyse and analyses:
         covered = [analysis.make(console) for analysis in analyses]
         if not any(covered):
             if is_serving and not is_printed:
-                print_runs(plan, ledger.frame(), console)
+                print_runs(plan, ledger, console)
             _print_registration(ledger, plan.campaign, console)
         analyses = ()
     else:
@@ -456,9 +457,6 @@ def _check_runs(plan: Plan) -> None:
         memory_for(config.organization, config.model)
         with refused(f"organization {shape[0]} under budget {shape[1]}"):
             config.memory()
-    config = parse_run(plan.cells[0].config)
-    if isinstance(config.workload, TraceWorkload):
-        build(config.workload, config.arrivals, config.seed)
 
 
 def print_error(text: str) -> None:
