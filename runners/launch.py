@@ -43,15 +43,14 @@ from hsexp.plan.resolve import (
     resolve,
 )
 from hsexp.plan.run import parse_run
-from hsexp.workload import TraceError, build
-from hsexp.workload.traces.config import TraceWorkload
+from hsexp.workload import TraceError
 from runners.campaign import Summary, run_plan
 from runners.continuation.execute import execute as check
 from runners.continuation.plan import make_plan as continuation_plan
 from runners.engine_checks import print_design, refusal
 from runners.engines import Engine, choose_engine, executor, machine_for, num_workers
 from runners.plan_view import print_counted, print_plan
-from runners.run_view import print_runs
+from runners.run_view import print_refusals, print_runs
 from runners.trial import Outcome
 
 EXIT_FAILED_CELLS, EXIT_REFUSED, EXIT_INTERRUPTED = 1, 2, 130
@@ -91,8 +90,8 @@ class Analysis(Config):
         except NoInputsError:
             console.print(f"{self.campaign}: no table of the campaign covers these runs")
             if self.cells:
-                frame = Ledger.read(self.ledger).frame()
-                print_runs(self.campaign, self.cells, frame, console)
+                ledger = Ledger.read(self.ledger)
+                print_runs(self.campaign, self.cells, ledger, console)
         else:
             with _figures_may_lack(self.campaign, console):
                 draw(arguments)
@@ -370,8 +369,9 @@ def _carry_out(
     cells: dict[str, dict[str, Any]] = {}
     if isinstance(launch.campaign, ServingCampaign):
         cells = {cell.cell_id: dict(cell.axes) for cell in plan.cells}
+        print_refusals(plan.campaign, cells, ledger, console)
     if cells and (plan.campaign not in analysed_campaigns() or launch.scale is not None):
-        print_runs(plan.campaign, cells, ledger.frame(), console)
+        print_runs(plan.campaign, cells, ledger, console)
         cells = {}
     if plan.campaign in analysed_campaigns() and launch.stage == "all":
         seeds = _own_seeds(launch, plan)
@@ -460,9 +460,6 @@ def _check_runs(plan: Plan) -> None:
         memory_for(config.organization, config.model)
         with refused(f"organization {shape[0]} under budget {shape[1]}"):
             config.memory()
-    config = parse_run(plan.cells[0].config)
-    if isinstance(config.workload, TraceWorkload):
-        build(config.workload, config.arrivals, config.seed)
 
 
 def print_error(text: str) -> None:

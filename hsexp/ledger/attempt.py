@@ -7,7 +7,7 @@ from numbers import Integral
 from typing import Any, Literal
 
 from hsexp.ledger.provenance import Provenance
-from hsexp.plan.cells import Cell, canonical_json, content_digest
+from hsexp.plan.cells import Cell, canonical_json, content_digest, without_places
 
 Metric = float | int | None
 
@@ -100,7 +100,7 @@ class Attempt:
             "reason": self.reason,
             "metrics": {name: _known(value) for name, value in self.metrics.items()},
             "provenance": {
-                "config_digest": content_digest(self.cell.config),
+                "config_digest": content_digest(without_places(self.cell.config)),
                 "workload_digest": self.workload_digest,
                 "code_version": self.provenance.code_version,
                 "engine": engine and engine.engine,

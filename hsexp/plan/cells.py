@@ -9,6 +9,10 @@ from typing import Any
 
 KEY_DIGITS = 16
 
+PLACES = {"workload": ("path",)}
+"""Fields of a cell's configuration that say where an input lies. Another field names its content.
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
@@ -22,7 +26,7 @@ class Cell:
     config: dict[str, Any]
     """The fully resolved configuration of the run, as plain data."""
     cell_id: str
-    """`content_key(config)`."""
+    """`cell_key(config)`."""
     pair_id: str
     """The same for cells that are compared with each other."""
 
@@ -61,6 +65,21 @@ def content_digest(data: object) -> str:
 def content_key(data: object) -> str:
     """The first 16 hex digits of `content_digest`: readable, and unique among any cells."""
     return content_digest(data)[:KEY_DIGITS]
+
+
+def cell_key(config: Mapping[str, Any]) -> str:
+    """The content key of a cell's configuration; a moved input does not change it."""
+    return content_key(without_places(config))
+
+
+def without_places(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A cell's configuration without the places of its inputs."""
+    return {
+        part: {field: kept for field, kept in value.items() if field not in PLACES[part]}
+        if part in PLACES and isinstance(value, Mapping)
+        else value
+        for part, value in config.items()
+    }
 
 
 def canonical_json(data: object) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from hsexp.plan.cells import Cell, Plan, content_key
+from hsexp.plan.cells import Cell, Plan, cell_key, without_places
 
 FREE_TEXT = {"device": ("description", "source")}
 """Fields of a cell's configuration that do not affect a run."""
@@ -24,7 +24,7 @@ def contract_of(campaign: str, cells: Iterable[Cell]) -> dict[str, Any]:
     blocks: dict[str, Any] = {}
     words: dict[str, Any] = {}
     for cell in cells:
-        for part, value in cell.config.items():
+        for part, value in without_places(cell.config).items():
             meaning = _without(value, (*cell.axes, *FREE_TEXT.get(part, ())))
             if part in cell.axes:
                 if isinstance(value, Mapping):
@@ -58,7 +58,7 @@ def _reworded(cell: Cell, words: Mapping[str, Mapping[str, Any]]) -> Cell:
     config = cell.config | {
         part: cell.config[part] | texts for part, texts in words.items() if part in cell.config
     }
-    return replace(cell, config=config, cell_id=content_key(config))
+    return replace(cell, config=config, cell_id=cell_key(config))
 
 
 def _without(value: Any, fields: Iterable[str]) -> Any:

@@ -14,14 +14,16 @@ from hsexp.config.device import DeviceConfig
 from hsexp.config.engine import VllmEngine
 from hsexp.config.launch import Launch
 from hsexp.memory.policies.admission import AdmissionConfig
-from hsexp.plan.cells import Cell, Plan, content_key
+from hsexp.plan.cells import Cell, Plan, cell_key, content_key
 from hsexp.plan.contract import contract_of
 from hsexp.plan.registration import registration_of
 from hsexp.plan.resolve import Catalog, resolve
 from hsexp.plan.run import RunConfig, VllmRunConfig
+from hsexp.plan.traces import PlannedTraces
 from hsexp.sim.config import SchedulerConfig
 from hsexp.workload import WorkloadConfig
 from hsexp.workload.arrivals import ArrivalsConfig
+from hsexp.workload.traces.config import TraceWorkload
 
 
 def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
@@ -31,6 +33,7 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
         engine: the engine that the launch's `engine` was resolved to.
 
     Raises:
+        TraceError: a trace cannot be read.
         ConfigError: an axis value is unknown or a resolved cell is refused.
     """
     resolved = resolve(launch)
@@ -38,20 +41,22 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
     campaign = launch.serving
     blocks, notes = _narrow(launch)
     cells: dict[str, Cell] = {}
+    traces = PlannedTraces()
     for name, block in blocks.items():
         for axes in _combinations(block, rotate=engine != "sim"):
-            config = _resolve(launch, block, axes, catalog, engine=engine)
+            config = _resolve(launch, block, axes, catalog, traces, engine=engine)
             data = config.model_dump(mode="json")
             cell = Cell(
                 campaign=campaign.name,
                 block=name,
                 axes=axes,
                 config=data,
-                cell_id=content_key(data),
+                cell_id=cell_key(data),
                 pair_id=content_key(
                     {axis.name: axes[axis.name] for axis in AXES if axis.pairs}
                     | {"seed": axes["seed"]}
                     | {"workload": block.workload, "arrivals": block.arrivals}
+                    | _content_of(config.workload)
                 ),
             )
             cells.setdefault(cell.cell_id, cell)
@@ -62,7 +67,7 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
         campaign=campaign.name,
         cells=tuple(cells.values()),
         contract=contract_of(campaign.name, cells.values()),
-        notes=(*resolved.notes, *notes),
+        notes=(*resolved.notes, *notes, *traces.notes),
         registration=registration_of(launch),
     )
 
@@ -78,6 +83,8 @@ def _narrow(launch: Launch) -> tuple[dict[str, Block], list[str]]:
         chosen = axis.pinned(launch)
         if chosen is None:
             continue
+        for value in chosen:  # a law's values are plain data: a list, perhaps
+            parse_union(axis.type, value, path=axis.spelling or axis.name)
         declared = sorted(
             {value for block in blocks.values() for value in block.values(axis)},
             key=lambda value: (value is not None, value),
@@ -147,6 +154,7 @@ def _resolve(
     block: Block,
     axes: Mapping[str, Any],
     catalog: Catalog,
+    traces: PlannedTraces,
     *,
     engine: Literal["sim", "vllm"],
 ) -> RunConfig:
@@ -167,10 +175,17 @@ def _resolve(
             laws[section][setting] = value
     if laws["workload"].get("kind") == "trace":
         del laws["workload"]["sharing"]  # a trace fixes its own sharing
+        if (typed := launch.workload.get("sharing")) is not None:
+            raise ConfigError(
+                f"workload.sharing must be null, got {typed}: a trace fixes its own sharing"
+            )
+    workload = parse_union(WorkloadConfig, laws["workload"], path="workload")
+    if isinstance(workload, TraceWorkload):
+        workload = traces.fixed(workload, block, axes, engine=engine)
     chosen |= {
         "model": launch.model,
         "admission": AdmissionConfig.parse(laws["admission"], path="admission"),
-        "workload": parse_union(WorkloadConfig, laws["workload"], path="workload"),
+        "workload": workload,
         "arrivals": None
         if axes["rate_per_s"] is None
         else parse_union(ArrivalsConfig, laws["arrivals"], path="arrivals"),
@@ -186,6 +201,11 @@ def _resolve(
             "got True"
         )
     return VllmRunConfig(engine=engine, **_serving_of(launch), **chosen)
+
+
+def _content_of(workload: WorkloadConfig) -> dict[str, str | None]:
+    """What a pair must agree in beside its axes: the requests of a trace."""
+    return {"content": workload.content_digest} if isinstance(workload, TraceWorkload) else {}
 
 
 def _device_of(launch: Launch, *, engine: str) -> DeviceConfig:

@@ -1,6 +1,8 @@
 """The plans of every campaign on both engines, and of launches that change one, as digests."""
 
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 from frozen_form import digest_of_data, digest_of_text
@@ -74,6 +76,8 @@ VARIATIONS: tuple[tuple[str, ...], ...] = (
     # Other workloads, and plans that are not of serving runs.
     ("campaign=trace", "workload.format=lengths", "workload.max_requests=2"),
     ("campaign=trace", "arrivals.rate_per_s=2.0"),
+    ("campaign=trace", "workload.keep_arrivals=false", "arrivals.rate_per_s=2.0", "seeds=[0,1]"),
+    ("campaign=trace", "seeds=[0,1]"),
     ("campaign=trace", "budget=bytes", "budget.bytes=12000000", "organization=s2"),
     ("campaign=continuation", "organization=d0"),
     ("campaign=continuation", "organization=s2", "seeds=[7]"),
@@ -84,7 +88,14 @@ VARIATIONS: tuple[tuple[str, ...], ...] = (
 FILE = "plans.json"
 
 TRACE = "lengths.csv"
-"""The request trace of `campaign=trace`, below the working directory."""
+TRACE_TEXT = """arrival_s,input_tokens,output_tokens
+0.0,3000,200
+0.1,5000,400
+0.2,1200,600
+0.2,6000,30
+1.5,2500,900
+"""
+"""The request trace of `campaign=trace`. Its place changes no golden value."""
 
 
 def launches() -> dict[str, tuple[str, ...]]:
@@ -95,8 +106,19 @@ def launches() -> dict[str, tuple[str, ...]]:
 
 def frozen_plans(overrides: tuple[str, ...]) -> dict[str, dict[str, Any]]:
     """The golden entries of a launch by engine, or one by "none" for a campaign without cells."""
-    if overrides[0] == "campaign=trace":
-        overrides = (*overrides, f"workload.path={TRACE}")
+    if overrides[0] != "campaign=trace":
+        return _frozen_plans(overrides, whole=len(overrides) == 1)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / TRACE
+        path.write_text(TRACE_TEXT, encoding="utf-8")
+        entries = _frozen_plans((*overrides, f"workload.path={path}"), whole=len(overrides) == 1)
+    for entry in entries.values():
+        if "refused" in entry:
+            entry["refused"] = entry["refused"].replace(str(path), TRACE)
+    return entries
+
+
+def _frozen_plans(overrides: tuple[str, ...], *, whole: bool) -> dict[str, dict[str, Any]]:
     data = composed_data(*overrides, "engine=sim")
     match data["campaign"]["kind"]:
         case "serving":
@@ -111,7 +133,7 @@ def frozen_plans(overrides: tuple[str, ...]) -> dict[str, dict[str, Any]]:
             return {"none": _without_cells(overrides)}
     of_engine = {"sim": data["engine"], "vllm": _vllm()}
     return {
-        engine: _frozen(data | {"engine": of_engine[engine]}, engine, whole=len(overrides) == 1)
+        engine: _frozen(data | {"engine": of_engine[engine]}, engine, whole=whole)
         for engine in engines
     }
 

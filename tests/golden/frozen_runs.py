@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from frozen_form import digest_of_data, digest_of_frame
-from frozen_plans import TRACE
+from frozen_plans import TRACE, TRACE_TEXT
 from frozen_project import Cell, composed_data, execute, planned
 
 ORGANIZATIONS = ("s0", "s1", "s2", "d0", "d0_m512")
@@ -30,15 +30,6 @@ BLOCKS: dict[str, dict[str, Any]] = {
 FILE = "runs.json"
 
 NUM_REQUESTS = 60
-
-TRACE_TEXT = """arrival_s,input_tokens,output_tokens
-0.0,3000,200
-0.1,5000,400
-0.2,1200,600
-0.2,6000,30
-1.5,2500,900
-"""
-"""A request trace that two organizations serve."""
 
 
 def cells() -> dict[str, Cell]:
