@@ -1,6 +1,6 @@
 """The contract of a hybrid memory, the same for all four organizations."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import pytest
 from toy_memory import (
@@ -22,7 +22,14 @@ from toy_memory import (
     toy_sequence,
 )
 
-from hsexp.memory import MemoryFault, Observer, PagePool, SequenceMemory
+from hsexp.memory import (
+    HybridMemory,
+    MemoryFault,
+    Observer,
+    PagePool,
+    PrefixKeys,
+    SequenceMemory,
+)
 from hsexp.memory.observer import Kind, LossCause
 from hsexp.sim.keys import KeyMaker
 from hsexp.workload import Request, Segment
@@ -134,6 +141,20 @@ def test_a_hole_in_attention_ends_the_prefix_there(organization: str) -> None:
     assert memory.lookup(other, 64).tokens == 0
     depths = memory.cache.depths(other.keys, 64)
     assert (depths.attention, depths.recurrent, depths.joint) == (0, 24, 0)
+
+
+def test_the_gap_is_the_first_missing_block_before_the_deepest_checkpoint(
+    organization: str,
+) -> None:
+    memory = toy_memory(organization, 60)
+    sequence = compute(memory, 1, 32)
+    holes = [tokens // memory.block_size for tokens in (8, 24)]
+    pages = [sequence.blocks[hole] for hole in holes]
+    memory.release(sequence, 32)
+    reassign(memory.cache.attention_pool, *pages)
+    other = toy_sequence(memory, 2)
+    hit = memory.lookup(other, 64)
+    assert (hit.tokens, hit.gap) == (8, other.keys.attention[holes[0]])
 
 
 def test_attention_without_a_checkpoint_is_no_hit(organization: str) -> None:
@@ -393,6 +414,75 @@ def test_an_old_checkpoint_over_attention_of_this_very_step_is_not_ready(
     assert memory.lookup(third, 64).ready
 
 
+def test_what_an_earlier_step_published_is_ready_while_this_step_publishes_more(
+    organization: str,
+) -> None:
+    memory = toy_memory(organization, 60)
+    first, second = toy_sequence(memory, 1), toy_sequence(memory, 2, content="Y")
+    for sequence in (first, second):
+        admit(memory, sequence, 64)
+        memory.cache.step += 1
+        memory.extend(sequence, 0, 8)
+    assert memory.lookup(toy_sequence(memory, 3), 64).ready
+    assert not memory.lookup(toy_sequence(memory, 4, content="Y"), 64).ready
+
+
+# An asynchronous engine schedules a step before it knows the last token of the one before.
+
+
+def with_late_keys(memory: HybridMemory) -> tuple[SequenceMemory, Callable[[int], None]]:
+    """A request, and what tells it the keys of its first tokens; at first it has none."""
+    sequence = toy_sequence(memory, 1)
+    every, attention, checkpoints = sequence.keys, list[Hashable](), list[Hashable]()
+    sequence.keys = PrefixKeys(attention=attention, checkpoints=checkpoints)
+
+    def know(num_tokens: int) -> None:
+        attention[:] = every.attention[: num_tokens // memory.block_size]
+        checkpoints[:] = every.checkpoints[: num_tokens // memory.checkpoint_grid]
+
+    return sequence, know
+
+
+def test_a_boundary_whose_key_comes_late_is_ready_as_soon_as_it_is_published(
+    organization: str,
+) -> None:
+    memory = toy_memory(organization, 60)
+    sequence, know = with_late_keys(memory)
+    memory.admit(sequence, MISS)
+    run_steps(memory, sequence, 8)
+    other = toy_sequence(memory, 2)
+    assert memory.lookup(other, 64).tokens == 0
+    know(8)
+    memory.extend(sequence, 8, 9)
+    hit = memory.lookup(other, 64)
+    assert (hit.tokens, hit.ready) == (8, True)
+    memory.check_integrity()
+
+
+def test_a_superseded_state_whose_key_comes_late_outlives_a_preemption(organization: str) -> None:
+    memory = toy_memory(organization, 60)
+    sequence, know = with_late_keys(memory)
+    memory.admit(sequence, MISS)
+    run_steps(memory, sequence, 8)
+    memory.extend(sequence, 8, 9)  # its first state is superseded and has no key yet
+    know(8)
+    memory.preempt(sequence, 8)
+    assert memory.lookup(toy_sequence(memory, 2), 64).tokens == 8
+    memory.check_integrity()
+
+
+def test_entries_of_earlier_steps_stay_though_the_last_of_them_is_not_counted_yet(
+    organization: str,
+) -> None:
+    memory = toy_memory(organization, 60)
+    sequence = toy_sequence(memory, 1)
+    memory.admit(sequence, MISS)
+    run_steps(memory, sequence, 8, 16)
+    memory.preempt(sequence, 8)  # the tokens of the second step are on their way
+    assert memory.lookup(toy_sequence(memory, 2), 64).tokens == 16
+    memory.check_integrity()
+
+
 def test_a_checkpoint_of_a_step_that_was_taken_back_is_invisible(organization: str) -> None:
     # A producer has 16 tokens done; its next 8 are scheduled, then it is preempted in that step.
     memory = toy_memory(organization, 60)
@@ -404,6 +494,7 @@ def test_a_checkpoint_of_a_step_that_was_taken_back_is_invisible(organization: s
     for _ in range(2):
         assert memory.lookup(consumer, 64).tokens == 16
         assert memory.cache.depths(consumer.keys, 64).attention == 16
+        assert cached_boundaries(memory, consumer) == [8, 16]
         memory.cache.step += 1
     memory.check_integrity()
 

@@ -438,5 +438,7 @@ def test_supply_grows_with_everything_that_can_turn_a_refusal(organization: str)
     assert supply_grows()
     memory.unpin_all()
     assert supply_grows()
+    memory.cache.release_blocks(memory.cache.attention_pool.take(1))
+    assert supply_grows()
     memory.cache.reset()
     assert memory.lookup(sequence, 64).tokens == 0

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 import pytest
-from toy_memory import NATIVE_ORDER
+from toy_memory import NATIVE_ORDER, toy_memory
 
 from hsexp.memory import MemoryFault, PagePool, PoolSpec
 from hsexp.memory.policies.eviction import EvictionQueue, PageKind
+from hsexp.memory.pool import pool_usage
 
 End = Literal["head", "tail"]
 
@@ -185,3 +186,10 @@ def test_the_order_of_a_pool_alone_decides_who_goes_first() -> None:
     assert pool.take(2) == [3, 1]
     assert pool.num_free == 1
     pool.check_integrity()
+
+
+def test_usage_is_referenced_bytes_over_the_usable_bytes_of_all_pools() -> None:
+    memory = toy_memory("d0", 30, num_states=10)  # pages of 256 B in both
+    memory.cache.attention_pool.take(6)
+    memory.cache.states.pool.take(1)
+    assert pool_usage(memory.cache.pools) == 7 / 40

@@ -43,5 +43,5 @@ def test_a_new_text_of_several_lines_is_indented_like_the_line_it_replaces() -> 
 
 @pytest.mark.parametrize("source", ["x = 1\n", "d()\nd()\n"])
 def test_a_text_that_does_not_occur_exactly_once_is_stale(source: str) -> None:
-    with pytest.raises(StaleMutationError, match="has its old text . times"):
+    with pytest.raises(StaleMutationError, match="has its old text"):
         _mutation("d()", "e()").applied(source)
