@@ -7,6 +7,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from hsexp.config.axes import value_of
 from hsexp.plan.cells import Plan
 
 _COLUMNS = {
@@ -34,9 +35,12 @@ def print_runs(plan: Plan, frame: pd.DataFrame, console: Console) -> None:
     is_complete = len(rows) == len(planned)
     axes = [
         axis
-        for axis in plan.cells[0].axes
+        for axis in plan.axes
         if axis != "seed"
-        and (axis == "organization" or len({str(cell.axes[axis]) for cell in plan.cells}) > 1)
+        and (
+            axis == "organization"
+            or len({str(value_of(cell.axes, axis)) for cell in plan.cells}) > 1
+        )
     ]
     counts = str(len(rows)) if is_complete else f"{len(rows)} of {len(planned)}"
     kinds = "".join(f", {kind}" for kind in sorted(rows["data_kind"].unique()))
@@ -68,7 +72,7 @@ def _settings(plan: Plan, axes: Sequence[str]) -> dict[tuple[str, ...], set[str]
     """The cells of each setting, with or without a run, in the order of the plan."""
     settings: dict[tuple[str, ...], set[str]] = {}
     for cell in plan.cells:
-        setting = tuple(str(cell.axes[axis]) for axis in axes)
+        setting = tuple(str(value_of(cell.axes, axis)) for axis in axes)
         settings.setdefault(setting, set()).add(cell.cell_id)
     return settings
 

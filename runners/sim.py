@@ -31,6 +31,7 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
         cap=config.admission.cap,
         max_model_tokens=config.model.max_model_tokens,
         exact=config.exact,
+        waiting=config.waiting,
     )
     if trace is not None:
         request_ids = [request.request_id for request in workload.requests]

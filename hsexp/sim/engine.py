@@ -8,6 +8,7 @@ import pandas as pd
 from hsexp.config.device import DeviceConfig
 from hsexp.measure.records import REQUEST_COLUMNS, STEP_COLUMNS, RunRecord
 from hsexp.memory.hybrid import HybridMemory
+from hsexp.memory.policies.waiting import FIRST_COME, WaitingConfig
 from hsexp.sim.balance import check_balance
 from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.requests import SimRequest
@@ -26,6 +27,7 @@ def simulate(
     cap: int,
     max_model_tokens: int,
     exact: bool = False,
+    waiting: WaitingConfig = FIRST_COME,
 ) -> RunRecord:
     """Run the workload to the end over a fresh memory; `exact` in canonical chunks.
 
@@ -53,6 +55,7 @@ def simulate(
         cap=cap,
         max_model_tokens=max_model_tokens,
         exact=exact,
+        waiting=waiting,
     )
     run.run()
     record = RunRecord(

@@ -7,7 +7,7 @@ import pytest
 from toy_memory import NATIVE_ORDER
 
 from hsexp.memory import MemoryFault, PagePool, PoolSpec
-from hsexp.memory.policies.eviction import EvictionQueue, PageKind
+from hsexp.memory.policies.eviction.queue import EvictionQueue, PageKind
 
 End = Literal["head", "tail"]
 
