@@ -15,6 +15,7 @@ from analysis.effects import Pairs, pair_up
 from analysis.errors import AnalysisError, NoRunsError
 from analysis.families import Arm, Design
 from analysis.gaps import AxisValue, Gap
+from hsexp.config.axes import NEUTRAL
 from hsexp.plan.cells import format_seeds
 
 ORIGIN = ("data_kind", "engine", "device", "time_model")
@@ -98,7 +99,7 @@ class Runs:
         """
         of_design = attempts[attempts["campaign"] == campaign]
         for axis, values in design.axes.items():
-            of_design = of_design[_axis(of_design, axis).isin(values)]
+            of_design = of_design[axis_of(of_design, axis).isin(values)]
         if design.same_law:
             of_design = of_design[of_design["block"].isin(design.same_law)]
         wanted = sorted({*design.seeds, *of_design["seed"].tolist()} if seeds is None else seeds)
@@ -224,7 +225,7 @@ class Runs:
     def _tried(self, axis: str) -> frozenset[Any]:
         """Values of an axis that at least one attempt has."""
         if axis not in self._values_tried:
-            self._values_tried[axis] = frozenset(_axis(self.attempts, axis).unique().tolist())
+            self._values_tried[axis] = frozenset(axis_of(self.attempts, axis).unique().tolist())
         return self._values_tried[axis]
 
     def _describe_arm(self, arm: Arm) -> str:
@@ -250,7 +251,7 @@ class Runs:
         rows = _matching(self.adopted, arm)
         twice = rows[rows["seed"].duplicated(keep=False)]
         if len(twice):
-            axes = [name for name in Arm.model_fields if len(_axis(twice, name).unique()) > 1]
+            axes = [name for name in Arm.model_fields if len(axis_of(twice, name).unique()) > 1]
             raise AnalysisError(
                 f"seed {twice['seed'].iloc[0]} has two runs for {arm.axes}; they differ in "
                 f"{', '.join(axes) or 'no axis'}"
@@ -291,7 +292,7 @@ def _copies(adopted: pd.DataFrame) -> dict[int, int]:
     if THROUGHPUT not in adopted or not adopted.duplicated(result).any():
         return {}
     known = adopted.dropna(subset=result)
-    keys = [_axis(known, axis) for axis in Arm.model_fields] + [known[name] for name in result]
+    keys = [axis_of(known, axis) for axis in Arm.model_fields] + [known[name] for name in result]
     first = known["seed"].groupby(keys, dropna=False).transform("min").reindex(adopted.index)
     copies = {}
     for seed, originals in first.groupby(adopted["seed"]):
@@ -315,15 +316,17 @@ def _describe_copies(campaign: str, copies: Mapping[int, int]) -> tuple[str, ...
 def _matching(frame: pd.DataFrame, arm: Arm) -> pd.DataFrame:
     mask = np.ones(len(frame), dtype=bool)
     for axis, value in arm.axes.items():
-        mask &= (_axis(frame, axis) == value).to_numpy(dtype=bool, na_value=False)
+        mask &= (axis_of(frame, axis) == value).to_numpy(dtype=bool, na_value=False)
     return frame[mask]
 
 
-def _axis(frame: pd.DataFrame, axis: str) -> pd.Series:
-    """An axis of the rows. Ledgers without a trace column hold untraced runs."""
-    if axis == "trace" and axis not in frame:
-        return pd.Series(False, index=frame.index)
-    return frame[axis]
+def axis_of(frame: pd.DataFrame, axis: str) -> pd.Series:
+    """An axis of the rows; a row that does not name it has its neutral value."""
+    if axis not in NEUTRAL:
+        return frame[axis]
+    if axis not in frame:
+        return pd.Series(NEUTRAL[axis], index=frame.index)
+    return frame[axis].where(frame[axis].notna(), NEUTRAL[axis])
 
 
 def _only_value(frame: pd.DataFrame, name: str) -> str:

@@ -15,7 +15,7 @@ import pandas as pd
 from analysis.command import parse_pairs
 from analysis.errors import AnalysisError, NoRunsError
 from analysis.ledgers import read_ledger
-from analysis.runs import Origin
+from analysis.runs import Origin, axis_of
 from analysis.tables.table import Column, Table
 from hsexp.config.axes import ARM_AXES
 from hsexp.plan.cells import format_seeds
@@ -86,6 +86,7 @@ def compare(measured: pd.DataFrame, simulated: pd.DataFrame) -> list[Table]:
         NoRunsError: no cell is in both.
         AnalysisError: a cell served different requests on the two sides.
     """
+    measured, simulated = _naming_the_same(measured, simulated)
     axes = [axis for axis in AXES if axis in measured and axis in simulated]
     keys = [*axes, "seed"]
     both = measured[[*keys, "workload_digest"]].merge(
@@ -120,6 +121,16 @@ def _read(path: Path, side: str) -> pd.DataFrame:
     if kind != side:
         raise AnalysisError(f"{side}={path}: its runs are {kind}")
     return frame
+
+
+def _naming_the_same(*frames: pd.DataFrame) -> list[pd.DataFrame]:
+    """The frames with a column for each axis that a cell of any of them names."""
+    named = [
+        axis.name
+        for axis in ARM_AXES
+        if axis.is_implied and any(axis.name in frame for frame in frames)
+    ]
+    return [frame.assign(**{axis: axis_of(frame, axis) for axis in named}) for frame in frames]
 
 
 def _over_fewer_seeds(cells: pd.DataFrame, axes: list[str]) -> tuple[str, ...]:

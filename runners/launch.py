@@ -16,6 +16,7 @@ from rich.console import Console
 from analysis.config import campaigns as analysed_campaigns
 from analysis.config import listing
 from analysis.errors import AnalysisError, NoInputsError
+from hsexp.config.axes import MEMORY_AXES, value_of
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.campaigns import (
     AboutTheEngine,
@@ -450,15 +451,17 @@ def _print_registration(ledger: Ledger, campaign: str, console: Console) -> None
 
 def _check_runs(plan: Plan) -> None:
     """Set up one run of each shape, so that misfits are refused before any work starts."""
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[str, ...]] = set()
     for cell in plan.cells:
-        shape = (cell.axes["organization"], cell.axes["budget"])
+        shape = tuple(
+            value_of(cell.axes, name) for name in ("budget", *(axis.name for axis in MEMORY_AXES))
+        )
         if shape in seen:
             continue
         seen.add(shape)
         config = parse_run(cell.config)
         memory_for(config.organization, config.model)
-        with refused(f"organization {shape[0]} under budget {shape[1]}"):
+        with refused(f"organization {config.organization.name} under budget {config.budget.name}"):
             config.memory()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from hsexp.config.axes import value_of
 from hsexp.config.base import Config
 from hsexp.config.campaigns import Campaign, CountedCampaign
 from hsexp.plan.cells import Cell, Plan, format_seeds
@@ -14,12 +15,14 @@ from hsexp.plan.resolve import Resolved
 
 def print_plan(plan: Plan, console: Console) -> None:
     """Print the cells in the order of their first run, one line for all seeds of a setting."""
+    axes = [axis for axis in plan.axes if axis != "seed"]
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in plan.cells:
-        setting = tuple(value for axis, value in cell.axes.items() if axis != "seed")
+        setting = (value_of(cell.axes, axis) for axis in axes)
         groups.setdefault((cell.block, *setting), []).append(cell)
-    axes = [axis for axis in plan.cells[0].axes if axis != "seed"]
-    varying = [axis for axis in axes if len({str(cell.axes[axis]) for cell in plan.cells}) > 1]
+    varying = [
+        axis for axis in axes if len({str(value_of(cell.axes, axis)) for cell in plan.cells}) > 1
+    ]
     fixed = {axis: plan.cells[0].axes[axis] for axis in axes if axis not in varying}
     table = Table(title=f"{plan.campaign}: {len(plan.cells)} cells")
     for column in ("block", *varying, "seeds", "first cell"):
@@ -28,7 +31,7 @@ def print_plan(plan: Plan, console: Console) -> None:
         seeds = [cell.axes["seed"] for cell in cells]
         table.add_row(
             str(block),
-            *(str(cells[0].axes[axis]) for axis in varying),
+            *(str(value_of(cells[0].axes, axis)) for axis in varying),
             _seeds(seeds),
             cells[0].cell_id,
         )

@@ -146,6 +146,7 @@ def _simulate(
         cap=config.admission.cap,
         max_model_tokens=config.model.max_model_tokens,
         exact=config.exact,
+        waiting=config.waiting,
     )
     try:
         run.run()

@@ -13,6 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from hsexp.config.axes import value_of
 from hsexp.ledger import Ledger
 from hsexp.measure.load import is_overloaded
 
@@ -120,11 +121,15 @@ def _rows_of(cells: Cells, ledger: Ledger) -> pd.DataFrame:
 
 def _shown_axes(cells: Cells) -> list[str]:
     """The organization, and the axes in which the cells differ."""
+    named = dict.fromkeys(axis for cell in cells.values() for axis in cell)
     return [
         axis
-        for axis in next(iter(cells.values()))
+        for axis in named
         if axis != "seed"
-        and (axis == "organization" or len({str(cell[axis]) for cell in cells.values()}) > 1)
+        and (
+            axis == "organization"
+            or len({str(value_of(cell, axis)) for cell in cells.values()}) > 1
+        )
     ]
 
 
@@ -132,7 +137,7 @@ def _settings(cells: Cells, axes: Sequence[str]) -> dict[tuple[str, ...], set[st
     """The cells of each setting, with or without a run, in the order of the plan."""
     settings: dict[tuple[str, ...], set[str]] = {}
     for cell_id, cell in cells.items():
-        setting = tuple(str(cell[axis]) for axis in axes)
+        setting = tuple(str(value_of(cell, axis)) for axis in axes)
         settings.setdefault(setting, set()).add(cell_id)
     return settings
 

@@ -32,6 +32,7 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
         max_model_tokens=config.model.max_model_tokens,
         paged=config.paged,
         exact=config.exact,
+        waiting=config.waiting,
     )
     if trace is not None:
         request_ids = [request.request_id for request in workload.requests]

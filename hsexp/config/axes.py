@@ -5,7 +5,7 @@ and resolves cells all follow from `AXES`. A new axis is one entry here, and its
 `conf/config.yaml` where the command line can pin it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -15,8 +15,10 @@ from hsexp.config.base import Config
 from hsexp.config.fields import Fraction, Name, OpenFraction, Seed
 from hsexp.memory.config import BudgetConfig, MemoryConfig
 from hsexp.memory.organizations import OrganizationConfig
+from hsexp.memory.policies.eviction import EvictionConfig
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.memory.policies.waiting import WaitingConfig
 from hsexp.workload.isolation import IsolationConfig
 
 
@@ -38,6 +40,9 @@ class Axis:
     """Whether runs must agree in it to form a pair: the same requests under the same load."""
     neutral: tuple[Any, ...] | None = None
     """Values of a block that does not name the axis; None where every block must."""
+    is_implied: bool = False
+    """Whether a cell leaves the axis out where it has its neutral value. So an axis that is new
+    changes nothing about the cells that do not vary it, and ledgers without it stay as they are."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -106,6 +111,20 @@ AXES = (
         neutral=("off",),  # vLLM has none
     ),
     Axis(
+        name="eviction",
+        options=EvictionConfig,
+        meaning="Order in which free pages get a new owner.",
+        neutral=("paper",),  # each organization has its own
+        is_implied=True,
+    ),
+    Axis(
+        name="waiting",
+        options=WaitingConfig,
+        meaning="Which waiting request is asked for admission next.",
+        neutral=("first_come",),  # vLLM's
+        is_implied=True,
+    ),
+    Axis(
         name="isolation",
         options=IsolationConfig,
         meaning="Whether requests may reuse each other's state.",
@@ -127,6 +146,9 @@ AXES = (
 )
 """Axes in the order in which a plan nests them; seeds are outermost (`hsexp.plan.planner`)."""
 
+NEUTRAL = {axis.name: axis.neutral[0] for axis in AXES if axis.neutral is not None}
+"""The value of an axis in a cell, or in a row of a ledger, that does not name it."""
+
 ARM_AXES = (
     *(axis for axis in AXES if axis.name == "organization"),
     *(axis for axis in AXES if axis.name not in ("organization", "seeds")),
@@ -139,6 +161,22 @@ MEMORY_AXES = tuple(
     axis for axis in AXES if axis.options is not None and axis.name in MemoryConfig.model_fields
 )
 """Axes that choose a part of the memory by its name; a server has the same choices."""
+
+
+def stated(axes: Mapping[str, Any]) -> dict[str, Any]:
+    """The axes of a cell as it names them: without those that are implied."""
+    implied = {axis.name: axis.neutral for axis in AXES if axis.is_implied}
+    return {name: value for name, value in axes.items() if (value,) != implied.get(name)}
+
+
+def value_of(axes: Mapping[str, Any], name: str) -> Any:
+    """The value of an axis of a cell, or of a row of a ledger, which may leave it out.
+
+    Raises:
+        KeyError: it may not.
+    """
+    neutral = NEUTRAL.get(name)
+    return axes[name] if neutral is None else axes.get(name, neutral)
 
 
 def axis_fields(

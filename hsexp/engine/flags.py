@@ -18,7 +18,12 @@ from vllm.utils.import_utils import resolve_obj_by_qualname
 from hsexp.config.base import ConfigError
 from hsexp.engine.geometry import model_of
 from hsexp.engine.paged import require_members
-from hsexp.engine.refusals import refuse_contradictions, refuse_features, refuse_short_steps
+from hsexp.engine.refusals import (
+    refuse_contradictions,
+    refuse_features,
+    refuse_short_steps,
+    refuse_two_orders,
+)
 from hsexp.engine.settings import KEY, SCHEDULER, ServingSettings
 
 logger = init_logger(f"vllm.{__name__}")
@@ -54,6 +59,7 @@ def apply_flags(args: EngineArgs, create: Callable[[], VllmConfig]) -> VllmConfi
     settings = wanted.resolve(model_of(config), cap=config.scheduler_config.max_num_seqs)
     layout = settings.layout
     refuse_short_steps(config, settings)
+    refuse_two_orders(config, settings)
     require_members(settings)
     _agree(args, "mamba_block_size", layout.checkpoint_grid)
     config.cache_config.mamba_block_size = layout.checkpoint_grid

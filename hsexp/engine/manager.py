@@ -146,6 +146,15 @@ class HybridCacheManager:
         )
         return NOTHING_NEW, hit.tokens, 0
 
+    def hit_tokens(self, request: Request) -> int:
+        """Tokens that a waiting request would take from the cache now."""
+        if not self.prefix_cache_lookup_enabled(request):
+            return 0
+        sequence = self._sequence(request)
+        leaf = None if self.forks is None else self.forks.find(request, sequence)
+        hit_tokens = self.memory.hit_tokens(sequence, max_hit(request) + 1)
+        return hit_tokens if leaf is None else max(leaf.tokens, hit_tokens)
+
     def allocate_slots(
         self,
         request: Request,

@@ -70,6 +70,20 @@ def refuse_short_steps(vllm_config: VllmConfig, settings: EngineSettings) -> Non
             )
 
 
+def refuse_two_orders(vllm_config: VllmConfig, settings: EngineSettings) -> None:
+    """A waiting order replaces vLLM's queue, so only one of both can be chosen.
+
+    Raises:
+        ConfigError: names both.
+    """
+    policy = vllm_config.scheduler_config.policy
+    if policy != "fcfs" and not settings.waiting.by_arrival:
+        raise ConfigError(
+            f"scheduling_policy {policy} contradicts waiting {settings.waiting.name}: both decide "
+            "who is admitted next; leave one of them out"
+        )
+
+
 def _features(config: VllmConfig) -> dict[str, bool]:
     parallel, cache, model = config.parallel_config, config.cache_config, config.model_config
     events = config.kv_events_config

@@ -11,10 +11,16 @@ from vllm.v1.request import Request, RequestStatus
 from hsexp.config.base import ConfigError
 from hsexp.engine.manager import HybridCacheManager
 from hsexp.engine.monitor import HybridStats, MemoryMonitor
-from hsexp.engine.refusals import refuse_contradictions, refuse_features, refuse_short_steps
+from hsexp.engine.refusals import (
+    refuse_contradictions,
+    refuse_features,
+    refuse_short_steps,
+    refuse_two_orders,
+)
 from hsexp.engine.report import make_report
 from hsexp.engine.settings import EngineSettings
 from hsexp.engine.targets import require_active
+from hsexp.engine.waiting import OrderedQueue
 
 
 class HybridScheduler(Scheduler):
@@ -26,6 +32,7 @@ class HybridScheduler(Scheduler):
         refuse_features(vllm_config)
         refuse_contradictions(vllm_config.cache_config, vllm_config.scheduler_config)
         refuse_short_steps(vllm_config, settings)
+        refuse_two_orders(vllm_config, settings)
         super().__init__(vllm_config, *args, **kwargs)
         self.settings = settings
         self.kv_cache_manager: Any = HybridCacheManager(  # type: ignore[assignment]
@@ -36,6 +43,8 @@ class HybridScheduler(Scheduler):
             enable_caching=bool(self.cache_config.enable_prefix_caching),
             log_stats=self.log_stats,
         )
+        if not settings.waiting.by_arrival:
+            self.waiting = OrderedQueue(settings.waiting, self.kv_cache_manager)
         self._forks = self.kv_cache_manager.forks
         self._chunk_tokens = settings.chunking.tokens
         self.need_mamba_block_aligned_split = True

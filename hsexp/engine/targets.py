@@ -150,6 +150,18 @@ TARGETS = (
         reason="a request that is new is not blocked yet",
     ),
     Target(
+        module="vllm.v1.core.sched.scheduler",
+        name="Scheduler._select_waiting_queue_for_scheduling",
+        source="36e0e42a71132227",
+        reason="a waiting order is asked behind the requests that were skipped, and by no priority",
+    ),
+    Target(
+        module="vllm.v1.core.sched.request_queue",
+        name="RequestQueue",
+        source="1018a64881f8b7ce",
+        reason="a waiting order stands in for the waiting queue",
+    ),
+    Target(
         module="vllm.v1.worker.gpu_model_runner",
         name="GPUModelRunner._update_states",
         source="2e7098333b0c1537",

@@ -4,8 +4,8 @@
     capacity 4        each is lost before it is used again 0 hits in the first sixteen requests
     capacity 8        all are cached the second time       8 hits
 
-Requests arrive at a steady rate after a first batch. The cache is a `PagePool` with its own order
-of reassignment: an entry that is hit goes to the end of the queue. The lab has no branches, sharing
+Requests arrive at a steady rate after a first batch. The cache is a `PagePool` under the order
+`lru`: an entry that is hit goes to the end of the queue. The lab has no branches, sharing
 or copies: it only shows why a cache has no hits at all when more distinct state is used than fits.
 """
 
@@ -14,16 +14,8 @@ from dataclasses import dataclass
 
 from hsexp.config.campaigns import CacheLabCampaign
 from hsexp.memory.index import CacheIndex
-from hsexp.memory.policies.eviction import ReleaseOrder
+from hsexp.memory.policies.eviction.lru import LruEviction
 from hsexp.memory.pool import PagePool, PoolSpec
-
-LEAST_RECENTLY_USED = ReleaseOrder(
-    hashed="tail",
-    plain_attention="tail",
-    plain_representative="tail",
-    plain_members="tail",
-    idle_slab="tail",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +66,7 @@ def num_requests_at(campaign: CacheLabCampaign, time_s: float) -> int:
 def hits_of(capacity: int, stride: int, num_requests: int, identities: int) -> list[bool]:
     """Whether each request finds its identity; request i asks for stride * i mod identities."""
     spec = PoolSpec(name="cache", num_pages=capacity + 1, page_bytes=1)
-    pool = PagePool(spec, LEAST_RECENTLY_USED)
+    pool = PagePool(spec, LruEviction(kind="lru", name="lru"))
     index: CacheIndex[int] = CacheIndex()
 
     def lose(pages: list[int]) -> None:

@@ -30,7 +30,7 @@ def build_memory(
             cannot carry the model.
     """
     organization = config.layout if layout is None else layout
-    order = config.organization.release_order
+    order = config.eviction.order(config.organization.release_order)
     pools = tuple(PagePool(spec, order) for spec in organization.plan(nominal_bytes).pools)
     cache = Cache(
         pools=pools,

@@ -321,6 +321,12 @@ class Cache:
         return num_entries - len(self.block_index) - len(self.checkpoint_index)
 
     @property
+    def stamp(self) -> tuple[int, int, int]:
+        """Changes whenever a key is added or lost, and so whenever a lookup may find another
+        depth."""
+        return len(self.block_index.oldest), len(self.checkpoint_index.oldest), self.num_losses
+
+    @property
     def num_losses(self) -> int:
         """Cached entries lost so far."""
         return self.counters.lost_checkpoints + self.counters.lost_blocks

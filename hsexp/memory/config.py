@@ -10,8 +10,10 @@ from hsexp.memory.chunking import Chunking, chunking
 from hsexp.memory.geometry import ModelConfig
 from hsexp.memory.organizations import Organization, OrganizationConfig, create
 from hsexp.memory.policies.admission import AdmissionConfig
+from hsexp.memory.policies.eviction import PAPER, EvictionConfig
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.memory.policies.waiting import FIRST_COME, WaitingConfig
 
 
 class BudgetConfig(Config):
@@ -33,6 +35,12 @@ class MemoryConfig(Config):
     admission: AdmissionConfig
     retention: RetentionConfig
     pinning: PinningConfig
+    eviction: Annotated[EvictionConfig, Field(exclude_if=lambda value: value == PAPER)] = PAPER
+    """A cell's id contains it only where it is another than the paper's."""
+    waiting: Annotated[WaitingConfig, Field(exclude_if=lambda value: value == FIRST_COME)] = (
+        FIRST_COME
+    )
+    """Used by the scheduler; a cell's id contains it only where it is another than vLLM's."""
     exact: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
     """Continue with the bits of an isolated recomputation, whatever else runs: canonical chunks,
     and on real vLLM every request alone in the model (docs/continuation.md). A cell's id contains

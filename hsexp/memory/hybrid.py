@@ -71,6 +71,10 @@ class HybridMemory:
             cache.observer.on_lookup(sequence, hit, cache.depths(sequence.keys, num_tokens))
         return hit
 
+    def hit_tokens(self, sequence: SequenceMemory, num_tokens: int) -> int:
+        """Tokens of the hit that `lookup` would return now; no observer is notified."""
+        return self.cache.deepest_joint(sequence.keys, num_tokens).tokens
+
     def admission_need(self, hit: Hit, num_tokens: int, *, with_drafts: bool = True) -> list[int]:
         """Pages of each pool needed to admit `num_tokens` with this hit (rule 9).
 

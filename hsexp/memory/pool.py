@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hsexp.memory.policies.eviction import EvictionOrder, PageKind
+from hsexp.memory.policies.eviction.queue import EvictionOrder, PageKind
 
 
 class MemoryFault(RuntimeError):

@@ -45,6 +45,11 @@ class Plan:
     """What the campaign fixes before its first run: tests, seeds and rules, as plain data."""
 
     @property
+    def axes(self) -> tuple[str, ...]:
+        """Axes that at least one cell names, in the order in which they are first named."""
+        return tuple(dict.fromkeys(axis for cell in self.cells for axis in cell.axes))
+
+    @property
     def digest(self) -> str:
         """Names what is frozen before the first run: the contract of these cells, without its
         free texts, and the registration of their campaign."""

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from hsexp.config.axes import ARM_AXES, AXES, SEEDS
+from hsexp.config.axes import ARM_AXES, AXES, SEEDS, stated
 from hsexp.config.base import ConfigError, parse_union
 from hsexp.config.campaigns import Block
 from hsexp.config.catalog import changes, read_option
@@ -49,7 +49,7 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
             cell = Cell(
                 campaign=campaign.name,
                 block=name,
-                axes=axes,
+                axes=stated(axes),
                 config=data,
                 cell_id=cell_key(data),
                 pair_id=content_key(

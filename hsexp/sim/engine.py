@@ -8,6 +8,7 @@ import pandas as pd
 from hsexp.config.device import DeviceConfig
 from hsexp.measure.records import REQUEST_COLUMNS, STEP_COLUMNS, RunRecord
 from hsexp.memory.hybrid import HybridMemory
+from hsexp.memory.policies.waiting import FIRST_COME, WaitingConfig
 from hsexp.sim.balance import check_balance
 from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.requests import SimRequest
@@ -27,6 +28,7 @@ def simulate(
     max_model_tokens: int,
     paged: bool = False,
     exact: bool = False,
+    waiting: WaitingConfig = FIRST_COME,
 ) -> RunRecord:
     """Run the workload to the end over a fresh memory; `exact` in canonical chunks.
 
@@ -56,6 +58,7 @@ def simulate(
         cap=cap,
         max_model_tokens=max_model_tokens,
         exact=exact,
+        waiting=waiting,
     )
     run.run()
     record = RunRecord(

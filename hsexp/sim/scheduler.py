@@ -16,10 +16,12 @@ again; the results are the same to the nanosecond.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from hsexp.memory.chunking import chunking
 from hsexp.memory.hybrid import HybridMemory
+from hsexp.memory.policies.waiting import FIRST_COME, WaitingConfig
+from hsexp.memory.policies.waiting.order import WaitingOrder
 from hsexp.memory.sequence import Hit, Refusal, SequenceMemory
 from hsexp.memory.standing import StandingRefusal
 from hsexp.memory.sums import StepSums
@@ -29,7 +31,6 @@ from hsexp.sim.leap import DecodeCalendar
 from hsexp.sim.requests import SimRequest
 from hsexp.sim.steptime import StepTimes, to_ns
 from hsexp.sim.stretches import StepStretch
-from hsexp.sim.waiting import FirstComeFirstServed, WaitingOrder
 from hsexp.workload.request import Request
 
 
@@ -57,6 +58,7 @@ class SimScheduler:
         cap: int,
         max_model_tokens: int,
         exact: bool = False,
+        waiting: WaitingConfig = FIRST_COME,
     ) -> None:
         self.memory = memory
         self.config = config
@@ -73,7 +75,7 @@ class SimScheduler:
         self._keys = KeyMaker(block_size=memory.block_size, checkpoint_grid=memory.checkpoint_grid)
         # A stable sort: requests of the same instant keep their order.
         self._pending = deque(sorted(self.requests, key=lambda request: request.arrival_ns))
-        self._waiting: WaitingOrder = FirstComeFirstServed()
+        self._waiting: WaitingOrder[SimRequest] = waiting.build(self)
         self._running: dict[int, SimRequest] = {}
         """By serial, which is also their order."""
         self._prefilling: dict[int, SimRequest] = {}
@@ -392,6 +394,18 @@ class SimScheduler:
     def _still_refused(self, head: SimRequest) -> bool:
         refused = self._refused
         return refused is not None and refused.stands(head.memory)
+
+    # -- what a waiting order asks -----------------------------------------------------------
+
+    def arrival_s(self, request: SimRequest) -> float:
+        return request.request.arrival_s
+
+    def hit_tokens(self, request: SimRequest) -> int:
+        return self.memory.hit_tokens(self._sequence(request), request.num_tokens)
+
+    @property
+    def stamp(self) -> Hashable:
+        return self.memory.cache.stamp
 
     # -- details -----------------------------------------------------------------------------
 

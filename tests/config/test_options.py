@@ -14,8 +14,10 @@ from hsexp.config.launch import AdmissionPins
 from hsexp.memory.config import BudgetConfig
 from hsexp.memory.geometry import ModelConfig
 from hsexp.memory.organizations import OrganizationConfig
+from hsexp.memory.policies.eviction import EvictionConfig
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.memory.policies.waiting import WaitingConfig
 from hsexp.sim.config import SchedulerConfig
 from hsexp.workload import WorkloadConfig
 from hsexp.workload.arrivals import ArrivalsConfig
@@ -27,6 +29,7 @@ KINDS: dict[str, Any] = {
     "budget": BudgetConfig,
     "device": DeviceConfig,
     "engine": EngineConfig,
+    "eviction": EvictionConfig,
     "isolation": IsolationConfig,
     "model": ModelConfig,
     "organization": OrganizationConfig,
@@ -34,6 +37,7 @@ KINDS: dict[str, Any] = {
     "retention": RetentionConfig,
     "scale": ScaleConfig,
     "scheduler": SchedulerConfig,
+    "waiting": WaitingConfig,
     "workload": WorkloadConfig,
 }
 

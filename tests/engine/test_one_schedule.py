@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vllm.v1.core.sched.request_queue import FCFSRequestQueue, PriorityRequestQueue
 from vllm_scheduler import (
     MAX_MODEL_TOKENS,
     build_scheduler,
@@ -41,6 +42,12 @@ CASES: list[tuple[str, str, dict[str, Any], bool]] = [
     ("s2", "b63", {"exact": True}, False),
     ("d0", "b63", {"exact": True}, False),
     ("d0_m512", "b63", {"exact": True, "pinning": "k1"}, True),
+    ("s1", "b63", {"eviction": "lru"}, False),
+    ("s2", "b63", {"eviction": "lru", "retention": "k2"}, False),
+    ("s0", "b63", {"waiting": "hit_first"}, False),
+    ("s2", "b63", {"waiting": "hit_first", "pinning": "k1"}, False),
+    ("d0", "b63", {"waiting": "hit_first", "eviction": "lru", "headroom": 0.1}, False),
+    ("s2", "b63", {"waiting": "hit_first", "exact": True}, False),
 ]
 
 
@@ -67,6 +74,7 @@ def test_vllm_and_the_simulator_schedule_the_same_tokens_in_every_step(
         cap=chosen.admission.cap,
         max_model_tokens=MAX_MODEL_TOKENS,
         exact=chosen.exact,
+        waiting=chosen.waiting,
     )
 
     expected = [
@@ -91,6 +99,40 @@ def test_vllm_and_the_simulator_schedule_the_same_tokens_in_every_step(
     memory.check_integrity()
     assert not memory.cache.sequences
     assert all(pool.num_free == pool.spec.num_usable for pool in memory.cache.pools)
+
+
+def test_an_order_of_ours_changes_who_is_admitted_next(tmp_path: Path) -> None:
+    """The equal schedules above would be worth little if the order were not used at all."""
+    law = read_option("workload", "extension") | {"sharing": 1.0, "num_requests": 120}
+    workload = generate(
+        SyntheticWorkload.parse(law), PoissonArrivals(kind="poisson", rate_per_s=4.5), seed=7
+    )
+    clock = StepClock.of(DeviceConfig.parse(read_option("device", "a100_40gb")).known_step_time)
+    adopted = {}
+    for waiting in ("first_come", "hit_first"):
+        chosen = settings("s2", "b63", waiting=waiting)
+        scheduler = build_scheduler(chosen, vllm_config(chosen, tmp_path))
+        adopted[waiting] = sum(drive(scheduler, workload, clock).adopted_tokens.values())
+    assert adopted["hit_first"] > 1.2 * adopted["first_come"]
+
+
+def test_the_default_keeps_the_queues_of_vllm(tmp_path: Path) -> None:
+    for policy, queue in [("fcfs", FCFSRequestQueue), ("priority", PriorityRequestQueue)]:
+        chosen = settings("s2", "b63")
+        config = vllm_config(chosen, tmp_path)
+        config.scheduler_config.policy = policy
+        scheduler = build_scheduler(chosen, config)
+        assert type(scheduler.waiting) is type(scheduler.skipped_waiting) is queue
+
+
+def test_an_order_of_ours_beside_priorities_does_not_start(tmp_path: Path) -> None:
+    chosen = settings("s2", "b63", waiting="hit_first")
+    config = vllm_config(chosen, tmp_path)
+    config.scheduler_config.policy = "priority"
+    with pytest.raises(
+        ConfigError, match="scheduling_policy priority contradicts waiting hit_first"
+    ):
+        build_scheduler(chosen, config)
 
 
 def test_a_request_that_can_never_fit_is_refused_when_it_is_added(tmp_path: Path) -> None:

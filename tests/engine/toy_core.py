@@ -20,7 +20,7 @@ from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
-from vllm_scheduler import build_scheduler, vllm_config
+from vllm_scheduler import build_scheduler, orders, vllm_config
 
 from hsexp.engine.forks import MAX_HIT, TableChange, announce_samples
 from hsexp.engine.scheduler import AsyncHybridScheduler, HybridScheduler
@@ -50,6 +50,8 @@ def toy_settings(
     pinning: int | None = None,
     cap: int = 8,
     max_leaves: int = 0,
+    eviction: str = "paper",
+    waiting: str = "first_come",
     **changes: Any,
 ) -> EngineSettings:
     """`num_pages` usable pages; in D0 those are attention units, beside `num_states` composites.
@@ -58,6 +60,7 @@ def toy_settings(
         retention: K of S2+Retention, or None.
         pinning: K of pinning at preemption, or None.
         max_leaves: 0 forks nothing.
+        eviction, waiting: options of these groups.
         changes: fields of the organization's configuration.
     """
     config, model = toy_config(organization, **changes), TINY
@@ -74,6 +77,7 @@ def toy_settings(
         retention=RetentionConfig(name="toy", requesters=retention),
         pinning=PinningConfig(name="toy", requesters=pinning, protected_fraction=1.0),
         max_leaves=max_leaves,
+        **orders(eviction=eviction, waiting=waiting),
     )
     if not isinstance(config, D0Config):
         budget_bytes = (num_pages + 1) * settings.plan.pools[0].page_bytes

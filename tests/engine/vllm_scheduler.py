@@ -31,8 +31,10 @@ from hsexp.engine.settings import EngineSettings
 from hsexp.memory.geometry import ModelConfig
 from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.policies.admission import AdmissionConfig
+from hsexp.memory.policies.eviction import EvictionConfig
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.memory.policies.waiting import WaitingConfig
 from hsexp.sim.steptime import StepClock, to_ns
 from hsexp.workload import Request, Workload
 
@@ -52,6 +54,8 @@ def settings(
     pinning: str = "off",
     cap: int = 63,
     exact: bool = False,
+    eviction: str = "paper",
+    waiting: str = "first_come",
 ) -> EngineSettings:
     return EngineSettings(
         model=ModelConfig.parse(read_option("model", "falcon_h1_7b")),
@@ -63,7 +67,16 @@ def settings(
         retention=RetentionConfig.parse(read_option("retention", retention)),
         pinning=PinningConfig.parse(read_option("pinning", pinning)),
         exact=exact,
+        **orders(eviction=eviction, waiting=waiting),
     )
+
+
+def orders(*, eviction: str, waiting: str) -> dict[str, Any]:
+    """Options of these groups, as fields of `EngineSettings`."""
+    return {
+        "eviction": parse_union(EvictionConfig, read_option("eviction", eviction), path="eviction"),
+        "waiting": parse_union(WaitingConfig, read_option("waiting", waiting), path="waiting"),
+    }
 
 
 def vllm_config(

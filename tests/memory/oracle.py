@@ -27,7 +27,7 @@ from itertools import count, product
 from time import perf_counter
 from typing import Any
 
-from toy_memory import NATIVE_ORDER, ORGANIZATIONS, all_free, toy_memory
+from toy_memory import EVICTIONS, NATIVE_ORDER, ORGANIZATIONS, all_free, toy_memory
 
 from hsexp.memory import (
     Copy,
@@ -111,6 +111,7 @@ class Setting:
     after that, as in an asynchronous engine."""
     finishes_in_step: bool
     """Whether a finished request leaves before the step counter advances, as in the simulator."""
+    eviction: str
 
     @classmethod
     def draw(cls, organization: str, policy: str, rng: random.Random) -> "Setting":
@@ -138,6 +139,7 @@ class Setting:
             branches=branches,
             keys=keys,
             finishes_in_step=rng.random() < 0.5,
+            eviction=rng.choice(sorted(EVICTIONS)),
         )
 
     def build(self) -> HybridMemory:
@@ -151,6 +153,7 @@ class Setting:
             retention=self.retention,
             pinning=self.pinning,
             protected=self.protected,
+            eviction=self.eviction,
             max_leaves=self.max_leaves,
             max_drafts=self.max_drafts,
             num_admission_states=self.num_admission_states,

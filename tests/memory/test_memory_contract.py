@@ -1,4 +1,4 @@
-"""The contract of a hybrid memory, the same for all four organizations."""
+"""The contract of a hybrid memory, the same for all organizations and orders of eviction."""
 
 from collections.abc import Callable, Hashable, Sequence
 
@@ -33,6 +33,8 @@ from hsexp.memory import (
 from hsexp.memory.observer import Kind, LossCause
 from hsexp.sim.keys import KeyMaker
 from hsexp.workload import Request, Segment
+
+pytestmark = pytest.mark.usefixtures("eviction")
 
 FIRST_STEP = {"s0": (1, 1), "s1": (1, 4), "s2": (1, 3 + 1), "d0": (4, 1)}
 """Attention pages and recurrent pages (in S2 with a slab) of a first step over 8 tokens."""

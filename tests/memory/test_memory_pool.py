@@ -7,7 +7,7 @@ import pytest
 from toy_memory import NATIVE_ORDER, toy_memory
 
 from hsexp.memory import MemoryFault, PagePool, PoolSpec
-from hsexp.memory.policies.eviction import EvictionQueue, PageKind
+from hsexp.memory.policies.eviction.queue import EvictionQueue, PageKind
 from hsexp.memory.pool import pool_usage
 
 End = Literal["head", "tail"]

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from toy_memory import NATIVE_ORDER, all_free, snapshot, toy_memory
+from toy_memory import EVICTIONS, NATIVE_ORDER, all_free, snapshot, toy_memory
 from toy_model import ToyEngine, ToyRequest
 
 CONTEXTS = tuple(tuple(range(100 * start, 100 * start + 24)) for start in (1, 2))
@@ -55,6 +55,7 @@ class MemoryMachine(RuleBasedStateMachine):
             "release_order": NATIVE_ORDER.model_copy(
                 update={"idle_slab": data.draw(st.sampled_from(IDLE_SLAB), "idle slab")}
             ),
+            "eviction": data.draw(st.sampled_from(sorted(EVICTIONS)), "eviction"),
             "num_admission_states": data.draw(st.sampled_from([1, 2]), "admission states"),
         }
         few, many = NUM_PAGES[self.organization]

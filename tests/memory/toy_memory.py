@@ -22,6 +22,8 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from typing import Any
 
+from hsexp.config.base import parse_union
+from hsexp.config.catalog import read_option, standing_options
 from hsexp.memory import (
     Hit,
     HybridMemory,
@@ -40,7 +42,9 @@ from hsexp.memory.organizations.s0 import S0Config
 from hsexp.memory.organizations.s1 import S1Config
 from hsexp.memory.organizations.s2 import S2Config
 from hsexp.memory.policies.admission import AdmissionConfig
-from hsexp.memory.policies.eviction import ReleaseOrder, ReleaseQueue
+from hsexp.memory.policies.eviction import EvictionConfig
+from hsexp.memory.policies.eviction.paper import ReleaseOrder
+from hsexp.memory.policies.eviction.queue import TwoEndedQueue
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.slab import SlabStateStore
@@ -112,6 +116,16 @@ def toy_config(name: str, *, grid: int = GRID, **changes: Any) -> OrganizationCo
             return D0Config(**(common | native | changes))
 
 
+EVICTIONS: dict[str, Any] = {
+    name: parse_union(EvictionConfig, read_option("eviction", name), path="eviction")
+    for name in standing_options("eviction")
+}
+"""Every order of eviction, by its name."""
+
+standing_eviction = "paper"
+"""The order of a memory whose test names none."""
+
+
 def toy_memory(
     name: str,
     num_pages: int,
@@ -121,6 +135,7 @@ def toy_memory(
     retention: int | None = None,
     pinning: int | None = None,
     protected: float = 1.0,
+    eviction: str | None = None,
     observer: Observer | None = None,
     max_leaves: int = 0,
     max_drafts: int = 0,
@@ -134,6 +149,7 @@ def toy_memory(
         retention: K of S2+Retention, or None.
         pinning: K of pinning at preemption, or None.
         protected: fraction of the recurrent pool that pins may hold.
+        eviction: one of `EVICTIONS`; None uses `standing_eviction`.
         changes: fields of the organization's configuration, or its checkpoint `grid`.
     """
     config = toy_config(name, **changes)
@@ -154,6 +170,7 @@ def toy_memory(
             admission=AdmissionConfig(headroom=headroom, cap=64),
             retention=RetentionConfig(name="toy", requesters=retention),
             pinning=PinningConfig(name="toy", requesters=pinning, protected_fraction=protected),
+            eviction=EVICTIONS[eviction or standing_eviction],
         ),
         nominal_bytes,
         observer=observer,
@@ -258,7 +275,7 @@ def leave_free(memory: HybridMemory, attention: int, recurrent: int) -> None:
 
 def pages_in_order(pool: PagePool) -> OrderedDict[int, None]:
     """The free queue itself."""
-    assert isinstance(pool._queue, ReleaseQueue)
+    assert isinstance(pool._queue, TwoEndedQueue)
     return pool._queue.pages
 
 

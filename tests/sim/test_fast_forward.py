@@ -7,6 +7,7 @@ from toy_engine import (
     ORGANIZATIONS,
     falcon_memory,
     falcon_workload,
+    hit_first,
     play,
     play_falcon,
     request,
@@ -14,6 +15,7 @@ from toy_engine import (
 )
 
 from hsexp.measure.records import RunRecord
+from hsexp.memory.policies.waiting import FIRST_COME
 
 
 def assert_equal_records(leaping: RunRecord, stepping: RunRecord) -> None:
@@ -37,6 +39,7 @@ CELLS = {
     "headroom": {"budget": "b83", "headroom": 0.27, "pinning": "k1", "sharing": 0.5},
     "small cap": {"budget": "b63", "cap": 8, "rate": 1.7, "isolated": True},
     "separated": {"budget": "b83", "headroom": 0.19, "pinning": "k1", "separate": True},
+    "other orders": {"budget": "b63", "rate": 4.5, "eviction": "lru", "waiting": hit_first(10.0)},
     "separated, crowded": {"budget": "b63", "retention": "k2", "rate": 4.5, "separate": True},
 }
 
@@ -46,7 +49,11 @@ CELLS = {
 def test_leaping_and_stepping_agree_over_300_requests(organization: str, cell: str) -> None:
     settings = dict(CELLS[cell])
     load = {key: settings.pop(key) for key in ("rate", "sharing", "isolated") if key in settings}
-    scheduling = {"cap": settings.pop("cap", 63), "separate": settings.pop("separate", False)}
+    scheduling = {
+        "cap": settings.pop("cap", 63),
+        "separate": settings.pop("separate", False),
+        "waiting": settings.pop("waiting", FIRST_COME),
+    }
     workload = falcon_workload(1, **load)
 
     def run(*, fast_forward: bool) -> RunRecord:

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
-from toy_engine import ORGANIZATIONS, play, request, toy_memory, workload_of
+from toy_engine import ORGANIZATIONS, hit_first, play, request, toy_memory, workload_of
 
 from hsexp.measure.records import RunRecord
 from hsexp.memory import HybridMemory
+from hsexp.memory.policies.waiting import FIRST_COME
 from hsexp.workload import Workload, isolate
 
 
@@ -70,12 +71,14 @@ def toy_cases(draw: st.DrawFn, *, max_shared: int = 28) -> ToyCase:
             "retention": draw(st.sampled_from([None, 1, 2])),
             "pinning": draw(st.sampled_from([None, 1, 2])),
             "protected": draw(st.sampled_from([0.5, 1.0])),
+            "eviction": draw(st.sampled_from(["paper", "lru"])),
         },
         engine={
             "cap": draw(st.sampled_from([1, 2, 3, 8])),
             "token_budget": draw(st.sampled_from([14, 16, 24, 40])),
             "separate": draw(st.booleans()),
             "exact": draw(st.booleans()),
+            "waiting": draw(st.sampled_from([FIRST_COME, hit_first(0.05), hit_first(10.0)])),
             "stall_steps": 100,
         },
         requests=draw(toy_requests(max_shared=max_shared)),

@@ -21,8 +21,11 @@ from hsexp.memory.geometry import ModelConfig, StateGeometry
 from hsexp.memory.organizations import D0, S0, S1, S2, Organization, OrganizationConfig
 from hsexp.memory.organizations.d0 import D0Config
 from hsexp.memory.policies.admission import AdmissionConfig
+from hsexp.memory.policies.eviction import EvictionConfig
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.memory.policies.waiting import FIRST_COME, WaitingConfig
+from hsexp.memory.policies.waiting.hit_first import HitFirst
 from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.engine import simulate
 from hsexp.workload import Request, Segment, Workload, generate, isolate
@@ -56,6 +59,7 @@ def toy_memory(
     retention: int | None = None,
     pinning: int | None = None,
     protected: float = 1.0,
+    eviction: str = "paper",
     observer: Observer | None = None,
 ) -> HybridMemory:
     """`num_pages` usable pages; D0's are attention pages, and `num_states` its recurrent units.
@@ -89,6 +93,7 @@ def toy_memory(
         admission=AdmissionConfig(headroom=headroom, cap=1),
         retention=RetentionConfig(name="toy", requesters=retention),
         pinning=PinningConfig(name="toy", requesters=pinning, protected_fraction=protected),
+        eviction=eviction_of(eviction),
     )
     memory = build_memory(settings, num_bytes, layout=organization, observer=observer)
     assert memory.cache.attention_pool.spec.num_usable == num_pages
@@ -102,6 +107,7 @@ def falcon_memory(
     headroom: float = 0.0,
     retention: str = "off",
     pinning: str = "off",
+    eviction: str = "paper",
     observer: Observer | None = None,
 ) -> HybridMemory:
     """The paper's memory, as the configuration has it."""
@@ -112,9 +118,21 @@ def falcon_memory(
         admission=AdmissionConfig(headroom=headroom, cap=1),
         retention=RetentionConfig.parse(read_option("retention", retention)),
         pinning=PinningConfig.parse(read_option("pinning", pinning)),
+        eviction=eviction_of(eviction),
     )
     num_bytes = read_option("budget", budget)["bytes"]
     return build_memory(settings, num_bytes, observer=observer)
+
+
+def eviction_of(name: str) -> EvictionConfig:
+    option: EvictionConfig = parse_union(
+        EvictionConfig, read_option("eviction", name), path="eviction"
+    )
+    return option
+
+
+def hit_first(window_s: float) -> HitFirst:
+    return HitFirst.parse(read_option("waiting", "hit_first") | {"window_s": window_s})
 
 
 def falcon_workload(
@@ -169,6 +187,7 @@ def play(
     stall_steps: int = 50,
     max_model_tokens: int = 100_000,
     exact: bool = False,
+    waiting: WaitingConfig = FIRST_COME,
     device: DeviceConfig = SLOW_STEPS,
 ) -> RunRecord:
     """Run to the end."""
@@ -185,6 +204,7 @@ def play(
         cap=cap,
         max_model_tokens=max_model_tokens,
         exact=exact,
+        waiting=waiting,
     )
 
 
@@ -195,6 +215,7 @@ def play_falcon(
     cap: int = 63,
     fast_forward: bool = True,
     separate: bool = False,
+    waiting: WaitingConfig = FIRST_COME,
 ) -> RunRecord:
     """Run to the end on the paper's device."""
     return simulate(
@@ -204,4 +225,5 @@ def play_falcon(
         device=DeviceConfig.parse(read_option("device", "a100_40gb")),
         cap=cap,
         max_model_tokens=FALCON.max_model_tokens,
+        waiting=waiting,
     )

@@ -17,7 +17,7 @@ from hsexp.config.base import Config
 from hsexp.config.fields import Name, OpenFraction
 from hsexp.memory.checkpoint import StateStore
 from hsexp.memory.geometry import StateGeometry
-from hsexp.memory.policies.eviction import ReleaseOrder
+from hsexp.memory.policies.eviction.paper import ReleaseOrder
 from hsexp.memory.pool import PagePool, PoolSpec
 
 

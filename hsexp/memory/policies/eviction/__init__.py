@@ -1,0 +1,19 @@
+"""Eviction: the order in which free pages get a new owner.
+
+    pool      which pages are referenced, which are free, and what each one caches
+    queue     the free ones, cached or not, the next to be reassigned first
+
+An order is one file: a queue, and the settings that make it. `EvictionConfig` lists them.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from hsexp.memory.policies.eviction.lru import LruEviction
+from hsexp.memory.policies.eviction.paper import PaperEviction
+
+EvictionConfig = Annotated[PaperEviction | LruEviction, Field(discriminator="kind")]
+
+PAPER = PaperEviction(kind="paper", name="paper")
+"""The order of a memory that names none."""

@@ -1,0 +1,16 @@
+"""Waiting: which waiting request is asked for admission next.
+
+An order is one file: the rule, and the settings that make it. `WaitingConfig` lists them.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from hsexp.memory.policies.waiting.first_come import FirstCome
+from hsexp.memory.policies.waiting.hit_first import HitFirst
+
+WaitingConfig = Annotated[FirstCome | HitFirst, Field(discriminator="kind")]
+
+FIRST_COME = FirstCome(kind="first_come", name="first_come")
+"""The order of a scheduler whose settings name none."""

@@ -1,0 +1,163 @@
+"""Orders of eviction and of waiting as axes: an added axis changes nothing where it is neutral."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launches import Command, composed, planned, planned_blocks
+
+from hsexp.config.axes import AXES, MEMORY_AXES, stated, value_of
+from hsexp.config.base import ConfigError
+from hsexp.config.catalog import read_option
+from hsexp.engine.settings import EngineSettings, ServingSettings
+from hsexp.ledger import Ledger
+from hsexp.ledger.contract import Contract
+from hsexp.memory.geometry import ModelConfig
+from hsexp.plan.run import RunConfig
+from hsexp.serve import Command as ServeCommand
+
+ONE_SEED = ("budget=b63", "seeds=[76400]")
+IMPLIED = [axis for axis in AXES if axis.is_implied]
+OTHERS = {"eviction": "lru", "waiting": "hit_first"}
+
+
+def test_a_cell_with_neutral_orders_is_the_cell_that_it_was_before_there_were_any() -> None:
+    plan = planned("campaign=q6", *ONE_SEED)
+    named = planned("campaign=q6", *ONE_SEED, "eviction=paper", "waiting=first_come")
+    assert [cell.cell_id for cell in named.cells] == [cell.cell_id for cell in plan.cells]
+    assert (named.contract, named.digest) == (plan.contract, plan.digest)
+    for cell in (*plan.cells, *named.cells):
+        assert not OTHERS.keys() & (cell.axes.keys() | cell.config.keys())
+        config = RunConfig.parse(cell.config)
+        assert (config.eviction.name, config.waiting.name) == ("paper", "first_come")
+
+
+@pytest.mark.parametrize("axis", OTHERS)
+def test_a_block_varies_an_order_beside_cells_that_do_not_name_it(axis: str) -> None:
+    before = planned("campaign=q6", *ONE_SEED)
+    neutral = standing_neutral(axis)
+    plan = planned_blocks({"confirmation": {axis: [neutral, OTHERS[axis]]}}, *ONE_SEED)
+    assert len(plan.cells) == 2 * len(before.cells)
+    silent = [cell for cell in plan.cells if axis not in cell.axes]
+    assert [cell.cell_id for cell in silent] == [cell.cell_id for cell in before.cells]
+    for cell in plan.cells:
+        value = value_of(cell.axes, axis)
+        assert value == cell.config.get(axis, {"name": neutral})["name"]
+    assert {value_of(cell.axes, axis) for cell in plan.cells} == {neutral, OTHERS[axis]}
+    pairs = [cell.pair_id for cell in plan.cells]
+    assert len(set(pairs)) == len({cell.pair_id for cell in before.cells})
+    assert set(plan.contract["options"][axis]) == {OTHERS[axis]}
+
+
+def standing_neutral(name: str) -> str:
+    (neutral,) = next(axis.neutral for axis in AXES if axis.name == name) or ()
+    return str(neutral)
+
+
+def test_a_ledger_without_an_order_takes_cells_with_one_and_the_other_way_round() -> None:
+    plain = planned("campaign=q6", *ONE_SEED)
+    others = planned("campaign=q6", *ONE_SEED, "eviction=lru", "waiting=hit_first")
+    for recorded, asked in [(plain, others), (others, plain)]:
+        ledger = Contract.of(recorded.contract)
+        assert not ledger.conflicts(Contract.of(asked.contract), fixed=ledger.terms)
+    window = planned("campaign=q6", *ONE_SEED, "waiting=hit_first", "waiting.window_s=5")
+    ledger = Contract.of(others.contract)
+    assert ledger.conflicts(Contract.of(window.contract), fixed=ledger.terms) == [
+        "waiting.hit_first.window_s: ledger has 10, this run has 5"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "refusal"),
+    [
+        (("waiting=hit_first", "waiting.window_s=0"), r"waiting\.window_s must be greater than 0"),
+        (("eviction=paper", "+eviction.window_s=1"), r"eviction\.window_s is not a known setting"),
+    ],
+)
+def test_a_setting_that_an_order_does_not_have_is_refused_by_name(
+    overrides: tuple[str, ...], refusal: str
+) -> None:
+    with pytest.raises(ConfigError, match=refusal):
+        composed("campaign=q6", *overrides)
+
+
+@pytest.mark.parametrize("setting", ["eviction=lru", "waiting=hit_first"])
+def test_an_order_means_nothing_to_a_campaign_without_requests(
+    setting: str, command: Command
+) -> None:
+    exit_code, printed = command("campaign=capacity", setting, "stage=plan")
+    name, value = setting.split("=")
+    assert exit_code == 2
+    assert f"{name} means nothing to campaign capacity, got {value}" in printed
+
+
+def test_every_implied_axis_is_a_part_of_the_memory_with_one_neutral_option() -> None:
+    """Its neutral value is the default of a configuration that does not name it."""
+    plain = planned("campaign=q6", *ONE_SEED).cells[0]
+    config = RunConfig.parse(plain.config)
+    assert {axis.name for axis in IMPLIED} == OTHERS.keys()
+    for axis in IMPLIED:
+        assert axis in MEMORY_AXES
+        assert axis.neutral == (getattr(config, axis.name).name,)
+        assert getattr(config, axis.name).model_dump() == read_option(
+            axis.name, standing_neutral(axis.name)
+        )
+
+
+def test_axes_are_stated_without_what_is_implied_and_read_with_it() -> None:
+    axes = {"organization": "s2", "retention": "off", "eviction": "paper", "waiting": "hit_first"}
+    named = stated(axes)
+    assert named == {"organization": "s2", "retention": "off", "waiting": "hit_first"}
+    assert value_of(named, "eviction") == "paper"
+    with pytest.raises(KeyError):
+        value_of({}, "organization")
+
+
+# -- runs and tables -------------------------------------------------------------------------------
+
+
+def test_runs_of_several_orders_are_printed_and_recorded_side_by_side(
+    command: Command, tmp_path: Path
+) -> None:
+    small = ("campaign=q6", *ONE_SEED, "organization=s2", "admission.headroom=0")
+    small += ("workload.num_requests=20", "engine=sim", "stage=run", "workers=1")
+    ledger = tmp_path / "ledger"
+    for waiting in ("first_come", "hit_first"):
+        exit_code, printed = command(*small, f"waiting={waiting}", f"ledger={ledger}")
+        assert exit_code == 0, printed
+    frame = Ledger.read(ledger).frame()
+    assert len(frame) == 2
+    assert sorted(frame["waiting"].fillna("first_come")) == ["first_come", "hit_first"]
+    exit_code, printed = command(*small, f"ledger={ledger}")
+    assert exit_code == 0 and "1 already accepted, 0 to run" in printed
+
+
+def test_a_plan_prints_an_order_that_varies_and_none_that_does_not(command: Command) -> None:
+    _, printed = command("campaign=q6", *ONE_SEED, "stage=plan")
+    assert "eviction" not in printed and "waiting" not in printed
+    _, printed = command("campaign=q6", *ONE_SEED, "stage=plan", "eviction=lru")
+    assert "eviction lru" in printed
+
+
+# -- serving ---------------------------------------------------------------------------------------
+
+
+def test_a_server_takes_the_orders_as_options_or_as_values() -> None:
+    command = ServeCommand.parse(
+        ["organization=s2", "model=m", "waiting=hit_first", "waiting.window_s=3", "eviction=lru"]
+    )
+    waiting = {"kind": "hit_first", "name": "hit_first", "window_s": 3}
+    assert command.settings == {"organization": "s2", "eviction": "lru", "waiting": waiting}
+    model = ModelConfig.parse(read_option("model", "falcon_h1_mini"))
+    written: dict[str, Any] = command.settings | {"budget_bytes": 100_000_000}
+    settings = ServingSettings.of(written).resolve(model, cap=8)
+    assert (settings.eviction.name, settings.waiting.name) == ("lru", "hit_first")
+    assert EngineSettings.of(settings.additional_config()) == settings
+    assert settings.labels.items() >= {"eviction": "lru", "waiting_window_s": 3.0}.items()
+
+
+def test_an_engine_without_orders_of_its_own_is_told_of_none() -> None:
+    model = ModelConfig.parse(read_option("model", "falcon_h1_mini"))
+    settings = ServingSettings.of({"organization": "s2"}).resolve(model, cap=8)
+    assert not OTHERS.keys() & settings.additional_config()["hsexp"].keys()
+    assert settings.labels.items() >= {"eviction": "paper", "waiting": "first_come"}.items()
