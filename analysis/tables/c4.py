@@ -68,8 +68,8 @@ def from_runs(runs: Runs) -> Table:
         notes=(
             "Resume is everything prefilled after a request's first preemption, including prompt "
             "that was never computed before.",
-            "The paper gives no bytes for the low and the high budget: which budget stands for "
-            "which is assumed (conf/campaign/matched_boundary.yaml).",
+            "The paper gives no bytes for the low and the high budget: the two totals planned at "
+            "b63 are assumed (conf/campaign/matched_boundary.yaml).",
             *runs.notes,
         ),
         missing=missing_cells([(runs, arms, _NEEDED)]),

@@ -57,7 +57,7 @@ def from_runs(runs: Runs) -> Table:
         views=((*keys, *columns((_EFFECT,))),),
         origin=runs.origin,
         notes=(
-            "The paper does not give the pilot's budget: b83 is assumed "
+            "The paper does not give the pilot's budget: C-4's low one is assumed "
             "(conf/campaign/isolation_pilot.yaml).",
             *runs.notes,
         ),

@@ -1,6 +1,6 @@
 """A device: the cost of a step on it, and the settings of a real engine for it."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
@@ -48,6 +48,9 @@ class DeviceConfig(Config):
     """Null until it is fitted to measured runs; such a device cannot be simulated."""
     source: str
     """Where the coefficients come from."""
+    organization: dict[Name, dict[Name, Any]] = Field(default={}, exclude=True)
+    """Fields of organizations with other values in the engine that the device was fitted to, by the
+    organization's name. Simulations on the device use them; a cell has them in its organization."""
     hardware: HardwareConfig | None = Field(default=None, exclude=True)
     """Null for a device that is only simulated. Simulations do not read this field, so their cells
     leave it out."""

@@ -13,6 +13,7 @@ from hsexp.config.catalog import changes, read_option
 from hsexp.config.device import DeviceConfig
 from hsexp.config.engine import VllmEngine
 from hsexp.config.launch import Launch
+from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.plan.cells import Cell, Plan, cell_key, content_key
 from hsexp.plan.contract import contract_of
@@ -168,6 +169,8 @@ def _resolve(
         value = axes[axis.name]
         if axis.options is not None:
             chosen[axis.name] = catalog.option(axis.name, value)
+            if axis.name == "organization" and engine == "sim":
+                chosen[axis.name] = _as_fitted(chosen[axis.name], launch.device)
         elif len(axis.path) == 1:
             chosen[axis.name] = value
         else:
@@ -206,6 +209,21 @@ def _resolve(
 def _content_of(workload: WorkloadConfig) -> dict[str, str | None]:
     """What a pair must agree in beside its axes: the requests of a trace."""
     return {"content": workload.content_digest} if isinstance(workload, TraceWorkload) else {}
+
+
+def _as_fitted(organization: OrganizationConfig, device: DeviceConfig) -> OrganizationConfig:
+    """The organization as the engine has it that the device was fitted to.
+
+    A field that the command line or the scale changed stays as it is.
+    """
+    given = organization.model_dump(mode="json")
+    kept = changes("organization", given)
+    fields = {
+        name: given[name] | value if isinstance(value, dict) else value
+        for name, value in device.organization.get(organization.name, {}).items()
+        if name not in kept
+    }
+    return type(organization).parse(given | fields, path=f"device.organization.{organization.name}")
 
 
 def _device_of(launch: Launch, *, engine: str) -> DeviceConfig:

@@ -121,12 +121,12 @@ def test_c4_is_in_tokens_a_request_and_percent_of_the_input():
 
 def test_c4_leaves_an_incomplete_cell_open_and_names_it():
     def gone(arm, seed):
-        return (arm.organization, arm.budget, arm.headroom, seed) == ("s2", "b83", 0.19, 70005)
+        return (arm.organization, arm.budget, arm.headroom, seed) == ("s2", "b63_d0", 0.19, 70005)
 
     table = c4.from_runs(block_runs("matched_boundary", "work", work, left_out=gone))
-    found = row(table, budget="b83", organization="S2", headroom=0.19)
+    found = row(table, budget="b63_d0", organization="S2", headroom=0.19)
     assert math.isnan(found["total_tokens_per_request"]) and found["n"] == 5
-    assert table.missing == ("S2(0.19) b83 seed 70005: not run",)
+    assert table.missing == ("S2(0.19) b63_d0 seed 70005: not run",)
 
 
 def test_the_isolation_pilot_shows_headroom_effects_by_reuse():

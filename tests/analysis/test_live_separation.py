@@ -55,7 +55,7 @@ def test_a_condition_without_all_its_pairs_has_no_change_and_no_sign():
     assert rows["throughput_tok_per_s_change_pct"].isna().sum() == 1
     assert "tok/s down 3" in table.notes[0]
     assert "of 4 conditions (3 of them with all runs): " in table.notes[0]
-    assert table.missing == ("S2(0.00) b83 seed 71001: not run",)
+    assert table.missing == ("S2(0.00) b63_d0 seed 71001: not run",)
 
 
 def block_arm(organization: str, headroom: float) -> Arm:

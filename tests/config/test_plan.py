@@ -384,3 +384,43 @@ def test_separation_is_refused_on_an_engine_that_mixes() -> None:
         ConfigError, match=r"scheduler\.separate must be false unless engine is sim"
     ):
         make_plan(launch, engine="vllm")
+
+
+# -- the engine that a device was fitted to --------------------------------------------------------
+
+
+def release_orders(plan: Plan) -> dict[str, str]:
+    """Where each organization releases the first page of an uncached state."""
+    return {
+        cell.axes["organization"]: cell.config["organization"]["release_order"][
+            "plain_representative"
+        ]
+        for cell in plan.cells
+    }
+
+
+def test_a_simulation_has_the_organizations_of_the_engine_that_its_device_was_fitted_to() -> None:
+    assert release_orders(planned("campaign=q4")) == {
+        "s0": "tail", "s1": "head", "s2": "head", "d0": "head",
+    }  # fmt: skip
+    assert release_orders(planned("campaign=isolation_pilot"))["d0_m512"] == "tail"
+
+
+def test_another_device_and_a_real_engine_keep_the_order_of_the_option() -> None:
+    launch = parse_launch(composed_data("campaign=q1"))
+    assert release_orders(make_plan(launch, engine="vllm"))["s0"] == "head"
+    fitted = planned("campaign=q1", "device=cpu_falcon_h1_mini_q1", "~scale")
+    assert release_orders(fitted)["s0"] == "head"
+
+
+def test_a_field_of_an_organization_that_the_command_line_changes_is_kept() -> None:
+    typed = "organization.release_order.plain_attention=tail"
+    cells = planned("campaign=q1", "organization=s0", typed).cells
+    order = cells[0].config["organization"]["release_order"]
+    assert (order["plain_attention"], order["plain_representative"]) == ("tail", "head")
+
+
+def test_a_field_that_an_organization_does_not_have_is_refused_with_the_device() -> None:
+    wrong = "+device.organization.s0.slots=3"
+    with pytest.raises(ConfigError, match=r"device\.organization\.s0"):
+        planned("campaign=q1", wrong)
