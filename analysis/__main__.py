@@ -44,7 +44,7 @@ from analysis.calibration.device_file import how_to_use
 from analysis.command import Request, parse, run
 from analysis.compare.command import compare
 from analysis.errors import NoInputsError
-from analysis.side_by_side import beside
+from analysis.side_by_side import compare_ledgers
 from analysis.tables import TABLES, derive, make
 from analysis.tables.table import Table, write
 from hsexp.console import make_console
@@ -74,17 +74,17 @@ def main(arguments: Sequence[str]) -> None:
                 console.print(f"to use it: {how_to_use(device)}", markup=False)
         case "beside":
             console.width = max(console.width, COMPARISON_WIDTH)
-            print_and_write(*beside(arguments[1:]), console)
+            print_and_write(*compare_ledgers(arguments[1:]), console)
         case _:
             _make_tables(arguments, console)
 
 
 def _make_tables(arguments: Sequence[str], console: Console) -> None:
     request = parse(arguments, kind="table", known=tuple(TABLES))
-    print_made(made(request), request.out, console)
+    print_tables(make_requested(request), request.out, console)
 
 
-def made(request: Request) -> Iterator[tuple[str, Table | NoInputsError]]:
+def make_requested(request: Request) -> Iterator[tuple[str, Table | NoInputsError]]:
     """Each requested table, or why it has no inputs.
 
     Raises:
@@ -100,7 +100,7 @@ def made(request: Request) -> Iterator[tuple[str, Table | NoInputsError]]:
             yield name, error
 
 
-def print_made(
+def print_tables(
     tables: Iterable[tuple[str, Table | NoInputsError]], folder: Path | None, console: Console
 ) -> None:
     """Print and write each table as it is made, then name the tables without inputs.

@@ -60,7 +60,7 @@ QUANTITIES = (
 )
 
 
-def beside(arguments: Sequence[str]) -> tuple[list[Table], Path]:
+def compare_ledgers(arguments: Sequence[str]) -> tuple[list[Table], Path]:
     """The tables, and their output folder, by default next to the measured ledger's own tables.
 
     Raises:

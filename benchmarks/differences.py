@@ -1,4 +1,4 @@
-"""OMP_NUM_THREADS=2 .venv-cpu/bin/python benchmarks/differences.py
+"""OMP_NUM_THREADS=2 .venv/bin/python benchmarks/differences.py
 
 Which operations of vLLM's CPU build give a token other bits when something changes that should
 not matter: where its chunk ends, who shares its batch, or whether it is computed as prefill or as

@@ -1,4 +1,4 @@
-"""OMP_NUM_THREADS=2 .venv-cpu/bin/python benchmarks/exact_parts.py [dtype=float32]
+"""OMP_NUM_THREADS=2 .venv/bin/python benchmarks/exact_parts.py [dtype=float32]
 
 What each part of `engine.exact` is for: the treatments of the continuation campaign on a small
 model, with all parts, with one of them taken out, and with none. A cell says how many of the

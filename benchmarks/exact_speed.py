@@ -1,4 +1,4 @@
-"""OMP_NUM_THREADS=1 .venv-cpu/bin/python benchmarks/exact_speed.py
+"""OMP_NUM_THREADS=1 .venv/bin/python benchmarks/exact_speed.py
 
 What exact continuation costs real vLLM on CPU cores: the same requests with and without it. Time is
 that of this process on its cores, so that other programs disturb it little; a model of four layers

@@ -27,7 +27,7 @@ _EXIT_REFUSED = 2
 
 
 def script() -> int:
-    """What the installed script `hsexp` calls."""
+    """Entry point of the installed script `hsexp`."""
     # Processes that we start take our packages from where this one did, too.
     os.environ["PYTHONSAFEPATH"] = "1"
     return main()

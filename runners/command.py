@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def run_task(composed: DictConfig) -> None:
-    """The task that Hydra calls: once, or once a job, also in the processes of its launchers."""
+    """Carry out a launch, or one job of a sweep. Hydra calls it, also in other processes."""
     global _exit_code
     if not sweep.is_job():
         result, _ = _carry_out(composed)

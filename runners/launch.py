@@ -270,7 +270,7 @@ def _run_counted(launch: Launch, campaign: CountedCampaign, command: _Command) -
 
     The jobs of a sweep write nothing: their files would have the same names.
     """
-    from analysis.__main__ import made, print_made
+    from analysis.__main__ import make_requested, print_tables
     from analysis.command import Request
     from analysis.ledgers import Ledgers
     from figures.__main__ import draw
@@ -287,10 +287,10 @@ def _run_counted(launch: Launch, campaign: CountedCampaign, command: _Command) -
         ledgers=Ledgers(command.root, launch=resolved),
         out=command.root / "analysis",
     )
-    tables = list(made(request))  # any refusal comes before the first line is printed
+    tables = list(make_requested(request))  # any refusal comes before the first line is printed
     _print_head(launch, campaign, resolved.notes, console)
     writes = launch.stage == "all" and command.analyse
-    print_made(tables, request.out if writes else None, console)
+    print_tables(tables, request.out if writes else None, console)
     if launch.stage == "all" and not writes:
         console.print(f"{campaign.name}: a job of a sweep writes no files")
     if writes and listed.figures:

@@ -6,8 +6,8 @@ from hsexp.ledger import EngineFacts
 from hsexp.measure.metrics import summarize
 from hsexp.plan.cells import Cell
 from hsexp.plan.run import RunConfig
+from hsexp.sim.depths import DepthRecorder
 from hsexp.sim.engine import simulate
-from hsexp.sim.trace import DepthTrace
 from hsexp.workload import Workload, WorkloadConfig, build, isolate
 from hsexp.workload.arrivals import ArrivalsConfig
 from runners.trial import Outcome
@@ -22,10 +22,10 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
     """
     config = RunConfig.parse(cell.config)
     workload, digest = workload_of(config)
-    trace = DepthTrace() if config.trace else None
+    recorder = DepthRecorder() if config.trace else None
     record = simulate(
         workload,
-        config.memory(trace),
+        config.memory(recorder),
         scheduler=config.scheduler,
         device=config.device,
         cap=config.admission.cap,
@@ -34,9 +34,9 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
         exact=config.exact,
         waiting=config.waiting,
     )
-    if trace is not None:
+    if recorder is not None:
         request_ids = [request.request_id for request in workload.requests]
-        record.requests = record.requests.assign(**trace.columns(request_ids))
+        record.requests = record.requests.assign(**recorder.columns(request_ids))
     engine = record.engine
     return Outcome(
         metrics=summarize(record),

@@ -26,12 +26,12 @@ class Quantity:
     spec: str
     """Format of both sides, as the paper prints it."""
 
-    def beside(self, here: Number, paper: Number) -> dict[str, Number]:
+    def compare(self, ours: Number, paper: Number) -> dict[str, Number]:
         """Row entries of both sides; None where a side, or the difference, is unknown."""
         return {
-            self.name: here,
+            self.name: ours,
             f"{self.name}_published": paper,
-            f"{self.name}_difference": less(here, paper),
+            f"{self.name}_difference": less(ours, paper),
         }
 
     def columns(self, here: str = "here") -> tuple[Column, ...]:
@@ -52,13 +52,13 @@ class Quantity:
         )
 
 
-def beside(
+def compare(
     quantities: Sequence[Quantity], here: Mapping[str, Number], paper: Mapping[str, Number]
 ) -> dict[str, Number]:
     """Row entries of all quantities; both sides are given by quantity name."""
     entries: dict[str, Number] = {}
     for quantity in quantities:
-        entries |= quantity.beside(here.get(quantity.name), paper.get(quantity.name))
+        entries |= quantity.compare(here.get(quantity.name), paper.get(quantity.name))
     return entries
 
 

@@ -10,8 +10,8 @@ from analysis.tables.beside import (
     PAPER,
     Number,
     Quantity,
-    beside,
     columns,
+    compare,
     complete_mean,
     printed_row,
     printed_rows,
@@ -51,7 +51,7 @@ def from_runs(runs: Runs) -> Table:
         {
             **_key(arm.organization_label, arm.headroom),
             "n": len(runs.seeds) - len(runs.missing_seeds(arm)),
-            **beside(
+            **compare(
                 _QUANTITIES,
                 {
                     f"{name}_fraction": complete_mean(runs.values(arm, metric))
@@ -94,7 +94,7 @@ def from_paper() -> Table:
                 **_key(printed["organization"], printed["headroom"]),
                 **{f"{name}_requests": count for name, count in counts.items()},
                 "requests": sum(counts.values()),
-                **beside(
+                **compare(
                     _QUANTITIES,
                     {f"{name}_fraction": count / per_row for name, count in counts.items()},
                     _printed(printed["organization"], printed["headroom"]),

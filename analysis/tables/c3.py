@@ -11,8 +11,8 @@ from analysis.runs import THROUGHPUT, Runs
 from analysis.tables.beside import (
     PAPER,
     Quantity,
-    beside,
     columns,
+    compare,
     printed_row,
     printed_rows,
     renamed,
@@ -130,7 +130,7 @@ def _row(
         "organization": organization,
         "headroom": headroom,
         "n": n,
-        **beside(_QUANTITIES, here, paper),
+        **compare(_QUANTITIES, here, paper),
         "margin_low_100_ln": margin[0],
         "margin_high_100_ln": margin[1],
         "degenerate": interval is not None and interval.degenerate,

@@ -9,8 +9,8 @@ from analysis.tables.beside import (
     PAPER,
     Number,
     Quantity,
-    beside,
     columns,
+    compare,
     complete_mean,
     printed_row,
     printed_rows,
@@ -51,7 +51,7 @@ def from_runs(runs: Runs) -> Table:
             "organization": printed_name(arm),
             "headroom": arm.headroom,
             "n": len(runs.seeds) - len(runs.missing_seeds(arm)),
-            **beside(
+            **compare(
                 (_ADOPTED, *_TOKENS), _here(runs, arm), _paper(settings.get(str(arm.budget)), arm)
             ),
         }
@@ -92,7 +92,7 @@ def from_paper() -> Table:
                 "organization": printed["organization"],
                 "headroom": printed["headroom"],
                 "input_tokens_per_request": initial / whole if resume == 0.0 else None,
-                **beside((_ADOPTED, *_TOKENS), here, paper),
+                **compare((_ADOPTED, *_TOKENS), here, paper),
             }
         )
     tokens = (

@@ -37,10 +37,10 @@ def e11(ledgers: Ledgers) -> Table:
             known = published_row("E-11", f"{block}/{cap}")
             entries: dict[str, object] = {"budget": block, "cap": cap}
             gap = mean_change(runs, d0, s2, "throughput_tok_per_s")
-            entries |= _GAP.beside(gap, known.get("mean_d0_s2_gap"))
+            entries |= _GAP.compare(gap, known.get("mean_d0_s2_gap"))
             for column, (quantity, metric) in _EVENTS.items():
                 here = _per_completion(runs, d0, metric)
-                entries |= quantity.beside(here, known.get(column))
+                entries |= quantity.compare(here, known.get(column))
             rows.append(entries)
             metrics = ["throughput_tok_per_s", "refusals", "num_preemptions", "num_finished"]
             needs += [(runs, [d0], metrics), (runs, [s2], metrics[:1])]

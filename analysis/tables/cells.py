@@ -75,7 +75,7 @@ def cell_table(layout: Layout, places: Sequence[Place]) -> Table:
         row["n"] = _num_seeds(place)
         known = published_row(layout.name, place.row)
         for each in layout.measures:
-            row |= each.quantity.beside(_here(place, each.metric), _sum(known, each.printed))
+            row |= each.quantity.compare(_here(place, each.metric), _sum(known, each.printed))
         rows.append(row)
     needs = [
         (place.runs, [arm], [each.metric for each in layout.measures])
@@ -148,7 +148,7 @@ def quantity_table(
         entries: dict[str, object] = {"quantity": heading, "metric": metric}
         for quantity, (column, arm) in zip(shown, arms.items(), strict=True):
             here = complete_mean(runs.values(arm, metric))
-            entries |= quantity.beside(here, published_row(name, row).get(column))
+            entries |= quantity.compare(here, published_row(name, row).get(column))
         rows.append(entries)
     metrics = [metric for metric, _ in quantities.values()]
     return Table(

@@ -63,8 +63,8 @@ def b5(ledgers: Ledgers) -> Table:
         rows.append(
             _row(test, p)
             | {"budget": known["budget"], "contrast": known["contrast"]}
-            | low.beside(_or_none(changes, "min"), known["observed_min"])
-            | high.beside(_or_none(changes, "max"), known["observed_max"])
+            | low.compare(_or_none(changes, "min"), known["observed_min"])
+            | high.compare(_or_none(changes, "max"), known["observed_max"])
             | {
                 "positive_seeds": None if changes is None else int((changes > 0).sum()),
                 "negative_seeds": None if changes is None else int((changes < 0).sum()),
@@ -121,8 +121,8 @@ def b6(ledgers: Ledgers) -> Table:
             known = published_row("B-6", f"{contrast}/{scenario}")
             rows.append(
                 {"contrast": contrast, "scenario": scenario, "n": test.n, "raw_p": test.p_value}
-                | CHANGE.beside(test.mean_change, known.get("mean_change"))
-                | HOLM_P.beside(_known(p, test), known.get("holm_p"))
+                | CHANGE.compare(test.mean_change, known.get("mean_change"))
+                | HOLM_P.compare(_known(p, test), known.get("holm_p"))
             )
     rows.sort(key=lambda row: str(row["contrast"]))
     return _table(
@@ -160,7 +160,7 @@ def e12(ledgers: Ledgers) -> Table:
         rows.append(
             _row(test, p)
             | {"budget": known["budget"], "setting": known["setting"]}
-            | share.beside(split_fraction(test.id), known["attention"])
+            | share.compare(split_fraction(test.id), known["attention"])
         )
     return _table(
         "E-12",
@@ -206,7 +206,7 @@ def e17(ledgers: Ledgers) -> Table:
                 "n_affected_contrasts_published": known.get("n_affected_contrasts"),
                 "family_size": len(tests),
             }
-            | rejections.beside(count, known["rejections"])
+            | rejections.compare(count, known["rejections"])
         )
     return _table(
         "E-17",
@@ -320,8 +320,8 @@ def _row(test: FamilyTest, holm_p: float) -> dict[str, object]:
         "n": test.n,
         "raw_p": test.p_value,
         "reject": None if known is None else bool(known <= _family().alpha),
-        **CHANGE.beside(test.mean_change, change),
-        **HOLM_P.beside(known, p),
+        **CHANGE.compare(test.mean_change, change),
+        **HOLM_P.compare(known, p),
     }
 
 

@@ -9,8 +9,8 @@ from analysis.tables.beside import (
     PAPER,
     Number,
     Quantity,
-    beside,
     columns,
+    compare,
     complete_mean,
     printed_row,
     printed_rows,
@@ -43,7 +43,7 @@ def from_runs(runs: Runs) -> Table:
         {
             "organization": arm.organization_label,
             "n": len(runs.seeds) - len(runs.missing_seeds(arm)),
-            **beside(
+            **compare(
                 _QUANTITIES,
                 {metric: complete_mean(runs.values(arm, metric)) for metric in _METRICS.values()},
                 _paper(arm.organization_label),

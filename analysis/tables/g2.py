@@ -13,8 +13,8 @@ from analysis.tables.beside import (
     PAPER,
     Number,
     Quantity,
-    beside,
     columns,
+    compare,
     less,
     printed_row,
     printed_rows,
@@ -141,7 +141,7 @@ def _row(
     n: object = None,
 ) -> dict[str, object]:
     counted = {} if n is None else {"n": n}
-    return {"row": label, "sharing": sharing, **counted, **beside(_QUANTITIES, here, paper)}
+    return {"row": label, "sharing": sharing, **counted, **compare(_QUANTITIES, here, paper)}
 
 
 def _paper(sharing: float | None) -> dict[str, Number]:

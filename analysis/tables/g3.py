@@ -12,8 +12,8 @@ from analysis.tables.beside import (
     PAPER,
     Number,
     Quantity,
-    beside,
     columns,
+    compare,
     printed_row,
     printed_rows,
     renamed,
@@ -57,7 +57,7 @@ def from_runs(runs: Runs) -> Table:
         {
             "seed": seed,
             "arm": name,
-            **beside(
+            **compare(
                 _QUANTITIES,
                 {f"{depth}_tokens": value for depth, value in depths(runs, arm, seed).items()},
                 _paper(seed, name),
@@ -94,7 +94,7 @@ def from_paper() -> Table:
                 "seed": seed,
                 "arm": arm,
                 **{f"{name}_units": int(exact[name] / grid_unit()) for name in exact},
-                **beside(
+                **compare(
                     (*_QUANTITIES, *_LOWER),
                     {f"{name}_tokens": float(value) for name, value in exact.items()},
                     _paper(seed, arm),

@@ -11,8 +11,8 @@ from analysis.tables.beside import (
     PAPER,
     Number,
     Quantity,
-    beside,
     columns,
+    compare,
     less,
     printed_row,
     printed_rows,
@@ -41,7 +41,7 @@ def from_runs(runs: Runs) -> Table:
     for seed in runs.seeds:
         base, kept = (depths(runs, arm, seed) for arm in ARMS.values())
         here = {f"delta_{name}_tokens": less(kept[name], base[name]) for name in DEPTHS}
-        rows.append({"seed": seed, **beside(_QUANTITIES, here, _paper(seed))})
+        rows.append({"seed": seed, **compare(_QUANTITIES, here, _paper(seed))})
     return Table(
         name="G-4",
         title=f"Depth increases with retention, tokens a request, seeds {runs.seeds_text}, "
@@ -71,7 +71,7 @@ def from_paper() -> Table:
         }
         here["delta_a_max_low_tokens"] = float(kept["m0_a_max"] - base["m1_a_max"])
         here["delta_a_max_high_tokens"] = float(kept["m1_a_max"] - base["m0_a_max"])
-        rows.append({"seed": seed, **beside((*_QUANTITIES, *_BRACKET), here, _paper(seed))})
+        rows.append({"seed": seed, **compare((*_QUANTITIES, *_BRACKET), here, _paper(seed))})
     return Table(
         name="G-4",
         title="Depth increases with retention: differences of the depths of Table G-3",

@@ -7,7 +7,7 @@ import pandas as pd
 from analysis.ledgers import missing_cells
 from analysis.runs import Runs
 from analysis.tables import q9
-from analysis.tables.beside import PAPER, Number, Quantity, beside, columns
+from analysis.tables.beside import PAPER, Number, Quantity, columns, compare
 from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
@@ -25,7 +25,7 @@ def from_runs(runs: Runs) -> Table:
     timebase = "ledger" if q9.has(q9.throughputs(runs, "ledger")) else "span"
     here = q9.throughputs(runs, timebase)
     rows = [
-        {"seed": seed, "timebase": timebase, **beside(_QUANTITIES, _named(row), _paper(seed))}
+        {"seed": seed, "timebase": timebase, **compare(_QUANTITIES, _named(row), _paper(seed))}
         for seed, row in q9.by_seed(here).items()
     ]
     return Table(
@@ -52,7 +52,7 @@ def from_paper() -> Table:
                 "seed": seed,
                 "output_tokens": episode.tokens,
                 **seconds,
-                **beside(_QUANTITIES, _named(exact[seed]), _paper(seed)),
+                **compare(_QUANTITIES, _named(exact[seed]), _paper(seed)),
             }
         )
     durations = tuple(

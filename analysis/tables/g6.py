@@ -10,8 +10,8 @@ from analysis.tables.beside import (
     PAPER,
     Number,
     Quantity,
-    beside,
     columns,
+    compare,
     printed_row,
     renamed,
 )
@@ -78,7 +78,7 @@ def _table(
                 "mode": mode,
                 "timebase": timebase,
                 "n": len(by_seed),
-                **beside((*_MEANS, _EFFECT), values, _paper(mode)),
+                **compare((*_MEANS, _EFFECT), values, _paper(mode)),
             }
         )
     keys = (

@@ -7,7 +7,7 @@ import pandas as pd
 from analysis.ledgers import missing_cells
 from analysis.runs import Origin, Runs
 from analysis.tables import q9
-from analysis.tables.beside import PAPER, Number, Quantity, beside, columns, printed_rows
+from analysis.tables.beside import PAPER, Number, Quantity, columns, compare, printed_rows
 from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 
@@ -92,7 +92,7 @@ def _table(
                 "estimand": q9.ESTIMANDS[name],
                 "role": printed["role"],
                 "n": n,
-                **beside(_QUANTITIES, values, paper),
+                **compare(_QUANTITIES, values, paper),
             }
         )
     keys = (

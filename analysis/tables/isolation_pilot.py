@@ -7,7 +7,7 @@ from analysis.families import Arm
 from analysis.ledgers import missing_cells
 from analysis.published import published_value
 from analysis.runs import THROUGHPUT, Runs
-from analysis.tables.beside import Number, Quantity, beside, columns
+from analysis.tables.beside import Number, Quantity, columns, compare
 from analysis.tables.c4 import printed_name
 from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
@@ -42,7 +42,7 @@ def from_runs(runs: Runs) -> Table:
                 "organization": printed_name(base),
                 "reuse": isolation.upper(),
                 "n": len(pairs.numerator),
-                **beside((_EFFECT,), here, {"headroom_effect_pct": printed}),
+                **compare((_EFFECT,), here, {"headroom_effect_pct": printed}),
             }
         )
     keys = tuple(

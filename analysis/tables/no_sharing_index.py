@@ -11,8 +11,8 @@ from analysis.tables.beside import (
     PAPER,
     Number,
     Quantity,
-    beside,
     columns,
+    compare,
     complete_mean,
     printed_row,
 )
@@ -34,7 +34,7 @@ def from_runs(runs: Runs) -> Table:
         {
             "organization": arm.organization_label,
             "n": len(runs.seeds) - len(runs.missing_seeds(arm)),
-            **beside(
+            **compare(
                 (_INDEX, _WORK),
                 {
                     "throughput_index": complete_mean(index_by_seed(runs, arm)),
@@ -64,7 +64,7 @@ def from_paper() -> Table:
     rows = [
         {
             "organization": organization,
-            **beside((_INDEX,), {"throughput_index": value}, _paper(organization)),
+            **compare((_INDEX,), {"throughput_index": value}, _paper(organization)),
         }
         for organization, value in recomputed.items()
     ]

@@ -86,9 +86,9 @@ def _e5_row(test: FamilyTest, holm_p: float | None) -> dict[str, object]:
         "seeds_favoring_d0_published": known["seeds_favoring_d0"],
         "seeds_favoring_comparator_published": known["seeds_favoring_comparator"],
         "p_looks": looks or None,
-        **_GAP.beside(test.mean_change, known["mean_d0_gap"]),
-        **_SEQUENTIAL.beside(test.p_value, known["sequential_p"]),
-        **_HOLM.beside(holm_p, known["holm_p"]),
+        **_GAP.compare(test.mean_change, known["mean_d0_gap"]),
+        **_SEQUENTIAL.compare(test.p_value, known["sequential_p"]),
+        **_HOLM.compare(holm_p, known["holm_p"]),
     }
 
 
@@ -157,7 +157,7 @@ def e13(ledgers: Ledgers) -> Table:
         }
         entries = _key(contrast, ledgers)
         for quantity in quantities:
-            entries |= quantity.beside(
+            entries |= quantity.compare(
                 here[quantity.name], published_value("E-13", row, quantity.name)
             )
         rows.append(entries)
@@ -220,7 +220,7 @@ def e14(ledgers: Ledgers) -> Table:
         entries = _key(contrast, ledgers)
         for quantity, metric in metrics.items():
             gap = mean_change(runs, contrast.numerator, contrast.denominator, metric)
-            entries |= quantity.beside(gap, published_value("E-14", row, quantity.name))
+            entries |= quantity.compare(gap, published_value("E-14", row, quantity.name))
         rows.append(entries)
     return Table(
         name="E-14",

@@ -46,7 +46,7 @@ def e15(ledgers: Ledgers) -> Table:
             entries[f"{setting}_d0_pins"] = complete_mean(
                 ledgers.of(contrast).values(d0, "pinned_checkpoints")
             )
-            entries |= quantity.beside(gap.mean_change, known[quantity.name])
+            entries |= quantity.compare(gap.mean_change, known[quantity.name])
         rows.append(entries)
     return Table(
         name="E-15",
@@ -104,12 +104,12 @@ def e16(ledgers: Ledgers) -> Table:
         rows.append(
             {"operating_point": test.id, "contrast": "R0->R2", "n": test.n}
             | {name: known[name] for name in ("budget", "rate", "cap")}
-            | change.beside(test.mean_change, known["mean_change"])
-            | low.beside(extremes[0], known["observed_seed_min"])
-            | high.beside(extremes[1], known["observed_seed_max"])
-            | relative.beside(test.p_value, known["raw_relative_gap_p"])
-            | log_ratio.beside(log.p_value, known["raw_log_ratio_p"])
-            | holm_p.beside(None if test.p_value is None else float(p), _printed_holm())
+            | change.compare(test.mean_change, known["mean_change"])
+            | low.compare(extremes[0], known["observed_seed_min"])
+            | high.compare(extremes[1], known["observed_seed_max"])
+            | relative.compare(test.p_value, known["raw_relative_gap_p"])
+            | log_ratio.compare(log.p_value, known["raw_log_ratio_p"])
+            | holm_p.compare(None if test.p_value is None else float(p), _printed_holm())
         )
     return Table(
         name="E-16",

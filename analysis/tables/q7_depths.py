@@ -6,7 +6,7 @@ from analysis.families import Arm
 from analysis.ledgers import missing_cells
 from analysis.published import published, published_value
 from analysis.runs import Runs
-from analysis.tables.beside import PAPER, Number, Quantity, beside, columns
+from analysis.tables.beside import PAPER, Number, Quantity, columns, compare
 from analysis.tables.g3 import grid_unit, on_grid
 from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
@@ -44,7 +44,7 @@ def from_runs(runs: Runs) -> Table:
             for name, r, j in zip(_NAMES, recurrent, joint, strict=True)
         }
         rows.append(
-            {"seed": seed, **beside((*_DEPTHS, _INCREASE), known, printed_depths(seed)), **gaps}
+            {"seed": seed, **compare((*_DEPTHS, _INCREASE), known, printed_depths(seed)), **gaps}
         )
     gaps_view = tuple(
         Column(heading=f"GapR, f = {headroom:g}", templates=(f"{{gap_r_{name}_tokens:.1f}}",))
@@ -82,7 +82,7 @@ def from_paper() -> Table:
                     - float(paper["j_adopt_at_0_tokens"] or 0.0),
                     1,
                 ),
-                **beside((_INCREASE,), {"increase_tokens": float(high - low)}, paper),
+                **compare((_INCREASE,), {"increase_tokens": float(high - low)}, paper),
             }
         )
     return Table(

@@ -114,7 +114,7 @@ def e7(ledgers: Ledgers) -> Table:
         entries: dict[str, object] = {"point": point}
         for name, (_, _, metric) in quantities.items():
             here = gap if metric is None else _pooled_ratio(runs, metric)
-            entries |= shown[name].beside(here, published_value("E-7", point, name))
+            entries |= shown[name].compare(here, published_value("E-7", point, name))
         rows.append(entries)
     first, second = list(shown.values())[:2], list(shown.values())[2:]
     return Table(
@@ -143,7 +143,7 @@ def e8(ledgers: Ledgers) -> Table:
     for phase in published_table("E-8").index:
         entries: dict[str, object] = {"phase": phase}
         for point, quantity in shown.items():
-            entries |= quantity.beside(
+            entries |= quantity.compare(
                 differences[point].get(phase), published_value("E-8", phase, point)
             )
         rows.append(entries)
@@ -220,7 +220,7 @@ def e10(ledgers: Ledgers) -> Table:
         entries: dict[str, object] = {"point": point}
         for column, (quantity, metric) in shown.items():
             here = complete_mean(runs.values(D0, metric))
-            entries |= quantity.beside(here, published_value("E-10", point, column))
+            entries |= quantity.compare(here, published_value("E-10", point, column))
         rows.append(entries)
     return Table(
         name="E-10",

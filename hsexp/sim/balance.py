@@ -1,4 +1,4 @@
-"""The books of a finished run: requests, tokens and memory must balance, whatever happened in it.
+"""Checks that requests, tokens and memory of a finished run balance, whatever happened in it.
 
     prefill tokens of the steps    = first executions + replays
     prompt of a request            = adopted + prefilled, unless it was preempted
@@ -22,10 +22,10 @@ class Imbalance(RuntimeError):
 
 
 def check_balance(record: RunRecord, memory: HybridMemory) -> None:
-    """Compare what must be equal at the end of a run. Cheap: a few sums.
+    """Compare totals that must be equal at the end of a run. It costs a few sums.
 
     Raises:
-        Imbalance: says which totals differ, and by what.
+        Imbalance: names the totals that differ, with both values.
     """
     check_requests(record.requests)
     check_tokens(record)
@@ -33,10 +33,10 @@ def check_balance(record: RunRecord, memory: HybridMemory) -> None:
 
 
 def check_requests(requests: pd.DataFrame) -> None:
-    """Each is served whole or not at all; also for the table of a measured run.
+    """Check that each request was served whole or not at all. Measured runs pass it too.
 
     Raises:
-        Imbalance: says which totals differ, and by what.
+        Imbalance: names the totals that differ, with both values.
     """
     finished, refused = _has_status(requests, "finished"), _has_status(requests, "refused")
     _equal("requests finished or refused", int((finished | refused).sum()), len(requests))
@@ -55,10 +55,10 @@ def check_requests(requests: pd.DataFrame) -> None:
 
 
 def check_tokens(record: RunRecord) -> None:
-    """Steps and requests tell of the same tokens; also in a measured run.
+    """Check that steps and requests count the same tokens. Measured runs pass it too.
 
     Raises:
-        Imbalance: says which totals differ, and by what.
+        Imbalance: names the totals that differ, with both values.
     """
     requests, steps = record.requests, record.steps
     first_step, num_steps = _ints(steps, "first_step"), _ints(steps, "num_steps")
@@ -81,7 +81,7 @@ def check_tokens(record: RunRecord) -> None:
 
 
 def _check_memory(memory: HybridMemory) -> None:
-    """Everything was given back; what is cached lies in free pages."""
+    """Check that everything was given back: all cached entries are in free pages."""
     _equal("live requests in memory", len(memory.cache.sequences), 0)
     _equal("pins", memory.pinning.num_pins, 0)
     for pool in memory.cache.pools:

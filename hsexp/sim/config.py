@@ -6,7 +6,7 @@ from hsexp.config.base import Config
 
 
 class SchedulerConfig(Config):
-    """vLLM V1's scheduling as the simulator follows it."""
+    """Settings of the simulator's version of vLLM V1 scheduling."""
 
     token_budget: PositiveInt
     """Most tokens of one step (max_num_batched_tokens)."""

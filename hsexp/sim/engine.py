@@ -30,11 +30,14 @@ def simulate(
     exact: bool = False,
     waiting: WaitingConfig = FIRST_COME,
 ) -> RunRecord:
-    """Run the workload to the end over a fresh memory; `exact` in canonical chunks.
+    """Run the workload to the end over a fresh memory.
 
-    With `paged`, steps take what the device needs to read recurrent states page by page.
-
-    A request longer than `max_model_tokens`, or too large for the pools, is refused on arrival.
+    Args:
+        cap: most running requests.
+        max_model_tokens: a longer request is refused on arrival, like one too large for the pools.
+        paged: steps take what the device needs to read recurrent states page by page.
+        exact: chunks end at canonical positions (`hsexp.memory.chunking`).
+        waiting: order in which waiting requests are asked for admission.
 
     Raises:
         ValueError: the scheduler's settings cannot work with this memory.

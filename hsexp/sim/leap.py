@@ -1,4 +1,4 @@
-"""Leaping: which decode steps need attention, so that those in between need none.
+"""Finds the decode steps that need attention, so that the scheduler leaps over the others.
 
 A decoding request needs the memory at a block or checkpoint boundary, and when it finishes:
 
@@ -53,17 +53,17 @@ class DecodeCalendar:
     def __init__(self, *, block_size: int, checkpoint_grid: int, every_step: bool) -> None:
         """
         Args:
-            every_step: every request comes up in every step; nothing is leaped over.
+            every_step: every request needs attention in every step, so that none is leaped over.
         """
         self.block_size = block_size
         self.checkpoint_grid = checkpoint_grid
         self.every_step = every_step
         self.growth = Calendar()
-        """By the next decode step at which a request needs the memory; then it is entered anew."""
+        """By the next decode step at which a request needs the memory; then it is entered again."""
         self.finish = Calendar()
         """By the decode step that generates a request's last token."""
 
-    def plan_growth(self, request: SimRequest, step: int) -> None:
+    def add_growth(self, request: SimRequest, step: int) -> None:
         """Enter the next decode step, from `step` on, at which this request needs the memory."""
         if self.every_step:
             self.growth.add(step, request)
@@ -84,7 +84,7 @@ class DecodeCalendar:
             self.growth.add(step + wait, request)
 
     def quiet_steps(self, step: int) -> int:
-        """Decode steps from `step` on that can pass before somebody grows or is finished."""
+        """Decode steps from `step` on that can pass before a request grows or finishes."""
         growth, finish = self.growth.next_step(), self.finish.next_step()
         assert finish is not None, "every decoding request has a last step"
         until_finish = finish + 1 - step

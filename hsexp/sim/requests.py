@@ -1,4 +1,4 @@
-"""A simulated request: where it stands, and what happened to it."""
+"""A simulated request: its progress and its history."""
 
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ class SimRequest:
     prefill_tokens: int = 0
     replayed_tokens: int = 0
     replayed_output_tokens: int = 0
-    """Of these, generated tokens that were computed again."""
+    """Generated tokens among `replayed_tokens`."""
     refused: str | None = None
 
     def computed_at(self, decode_step: int) -> int:
@@ -50,5 +50,5 @@ class SimRequest:
 
     @property
     def finish_step(self) -> int:
-        """Decode step that generates the last token, if decoding goes on."""
+        """Decode step that generates the last token, unless the request is preempted before."""
         return self.anchor + self.request.output_tokens - self.generated - 1

@@ -35,7 +35,7 @@ from hsexp.workload.request import Request
 
 
 class NoProgress(RuntimeError):
-    """Nothing can run any more, or requests only preempt each other; the message says who."""
+    """Nothing can run, or requests only preempt each other; names the one that is stuck."""
 
 
 def _serial(request: SimRequest) -> int:
@@ -45,7 +45,7 @@ def _serial(request: SimRequest) -> int:
 class SimScheduler:
     """Runs requests to completion over one memory.
 
-    It has a short method for everything that can happen in a step, some more than twenty.
+    Everything that can happen in a step has a short method, hence more than twenty of them.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class SimScheduler:
         """Run until every request finished or was refused.
 
         Raises:
-            NoProgress: with the pools' state and the request that is stuck.
+            NoProgress: names the request that is stuck and reports the pools.
         """
         while True:
             self._take_arrivals()
@@ -142,7 +142,7 @@ class SimScheduler:
     def _grow_decode(self, request: SimRequest) -> None:
         computed = request.computed_at(self._decode_step)
         if self._grow(request, computed, computed + 1):
-            self._calendar.plan_growth(request, self._decode_step + 1)
+            self._calendar.add_growth(request, self._decode_step + 1)
 
     def _schedule_running(self, due: list[SimRequest]) -> int:
         """Grow decodes that are due and give prefills their chunks, in running order.
@@ -230,7 +230,7 @@ class SimScheduler:
     def _grow(self, request: SimRequest, computed: int, end: int) -> bool:
         """Extend the request's memory, preempting the youngest while there is no room.
 
-        A request that runs alone takes what is kept beyond execution before it gives up.
+        A request that runs alone first takes the room of entries kept beyond execution.
         """
         sequence = request.memory
         assert sequence is not None
@@ -336,7 +336,7 @@ class SimScheduler:
         # A request whose last token this was finishes with the step that just ended.
         self._calendar.finish.add(request.finish_step, request)
         if request.finish_step >= self._decode_step:
-            self._calendar.plan_growth(request, self._decode_step)
+            self._calendar.add_growth(request, self._decode_step)
 
     def _finish_due(self) -> None:
         """Finish the requests whose last token came with the step that just ended."""
@@ -352,7 +352,7 @@ class SimScheduler:
     # -- leaping -----------------------------------------------------------------------------
 
     def _quiet_steps(self) -> int:
-        """How many steps from now on nothing but decoding can happen in; 0 schedules a step."""
+        """Number of coming steps that only decode; 0 if the next step must be scheduled."""
         if self._prefilling or not self._running or not self.config.fast_forward:
             return 0
         if len(self._running) < self.cap and (head := self._waiting.peek()) is not None:
@@ -367,7 +367,7 @@ class SimScheduler:
         return quiet
 
     def _refuse_again(self, num_steps: int) -> None:
-        """Every step that is leaped over would have asked for the head, and been refused."""
+        """Count the refusals that the head would have met in the steps that are leaped over."""
         asks = self._waiting and len(self._running) < self.cap and self._token_budget_left(0) > 0
         if asks:
             self.memory.cache.counters.refusals += num_steps
@@ -375,10 +375,10 @@ class SimScheduler:
     def _remember(
         self, refusal: Refusal, sequence: SequenceMemory, hit: Hit, num_tokens: int, left: int
     ) -> None:
-        """Keep a refusal with what could turn it.
+        """Keep a refusal, with the changes that could end it.
 
-        Losing the hit can matter if the request fits once its hit need not be taken out of the
-        queue, or if the budget has no chunk for it without that hit, so that it is not asked.
+        Losing the hit can matter in two cases: the request fits once its hit need not leave the
+        queue, or the token budget has no chunk for it without the hit, so that it is not asked.
         """
         cache = self.memory.cache
         held = 0 if hit.checkpoint is None else cache.states.pages_to_hold(hit.checkpoint)
@@ -426,7 +426,7 @@ class SimScheduler:
         return self.memory.never_fits(num_tokens - 1)
 
     def _sequence(self, arrived: SimRequest) -> SequenceMemory:
-        """Made when a request first comes up, so that a long queue holds no keys."""
+        """The request's memory, created at its first use, so that a long queue holds no keys."""
         if arrived.memory is None:
             arrived.memory = SequenceMemory(
                 request_id=arrived.request.request_id,
@@ -442,7 +442,7 @@ class SimScheduler:
         return self.config.token_budget - decodes - prefill_tokens
 
     def _report_idle_step(self) -> None:
-        """A step without a token: fine once (all were preempted), an error if it repeats."""
+        """Count a step without a token: fine once (all were preempted), an error if it repeats."""
         self._steps_without_progress += 1
         if self._steps_without_progress > self.config.stall_steps:
             raise NoProgress(self._report(self._waiting.peek(), None))

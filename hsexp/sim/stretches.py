@@ -1,4 +1,4 @@
-"""The steps of a run, as stretches of identical ones."""
+"""The steps of a run, as stretches of identical steps."""
 
 from dataclasses import dataclass
 

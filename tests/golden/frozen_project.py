@@ -15,7 +15,7 @@ from analysis.config import listing
 from analysis.errors import NoInputsError
 from analysis.families import Adoption
 from analysis.ledgers import Ledgers
-from analysis.side_by_side import beside
+from analysis.side_by_side import compare_ledgers
 from analysis.tables import TABLES, derive, make
 from analysis.tables.table import Table, to_csv, to_markdown
 from hsexp.config.base import ConfigError
@@ -43,10 +43,10 @@ __all__ = [
     "Plan",
     "Provenance",
     "Table",
-    "beside",
     "calibrate",
     "campaigns",
     "compare",
+    "compare_ledgers",
     "composed_data",
     "derive",
     "execute",

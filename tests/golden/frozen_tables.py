@@ -17,9 +17,9 @@ from frozen_project import (
     Ledgers,
     NoInputsError,
     Table,
-    beside,
     calibrate,
     compare,
+    compare_ledgers,
     derive,
     listing,
     make,
@@ -181,7 +181,7 @@ def measured(root: Path) -> Freezer:
     freezer.add_each("of measured q9", tables, fitted=True)
     plan = plan_of("q9", *_CALIBRATED)
     Runner().write(root, plan, plan.cells)
-    tables, _ = beside([f"measured={ledger}", f"simulated={root}"])
+    tables, _ = compare_ledgers([f"measured={ledger}", f"simulated={root}"])
     freezer.add_each("of measured q9", tables)
     return freezer
 

@@ -54,7 +54,11 @@ class _Pending:
 
 
 class Copies:
-    """Copies of one cache that are not done yet, and counts of those done."""
+    """Copies of one cache that are not done yet, and counts of those done.
+
+    Copies in flight have no class of their own: the holders of a source, and what a sequence gives
+    back when it leaves, are counted over both kinds.
+    """
 
     def __init__(self, cache: Cache) -> None:
         self.cache = cache

@@ -1,4 +1,4 @@
-"""Records how deep each kind of state reached when requests entered and were first admitted."""
+"""Records the depth of each kind of cached state when a request enters and is first admitted."""
 
 from hsexp.memory.observer import Observer
 from hsexp.memory.sequence import Depths, Hit, SequenceMemory
@@ -6,7 +6,7 @@ from hsexp.memory.sequence import Depths, Hit, SequenceMemory
 _NOTHING = Depths(attention=0, recurrent=0, joint=0)
 
 
-class DepthTrace(Observer):
+class DepthRecorder(Observer):
     """Amax, Rmax and Jadopt of the first admission, Jenter of the arrival (Section 4.5, Q7)."""
 
     def __init__(self) -> None:
