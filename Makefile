@@ -17,7 +17,7 @@ LOCK_FLAGS ?=
 TORCH_SOURCE ?= --torch-backend cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup setup-sweep setup-cpu setup-gpu lint test test-light test-engine bench locks clean
+.PHONY: help demo setup setup-sweep setup-cpu setup-gpu lint test test-light test-engine test-peer bench locks clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -46,6 +46,9 @@ test-light: $(VENV)/.dev  ## every test that needs seconds and no vLLM
 
 test-engine: $(VENV)/.cpu  ## real vLLM on this CPU: one schedule, equal bits, equal tokens
 	$(RUN) -m pytest $(WORKERS) 2 -m engine tests/engine
+
+test-peer: $(VENV)/.cpu  ## vLLM's own unit tests over our memory, in minutes; not part of `make test`
+	$(RUN) tests/peer/peer_run.py $(ORGANIZATIONS)
 
 bench: $(VENV)/.dev  ## speed of the simulator and of the statistics
 	@set -e; for program in benchmarks/bench_*.py; do echo "== $$program"; $(RUN) $$program; done
