@@ -83,6 +83,22 @@ def test_the_original_five_take_six_and_nine_seeds_and_one_look_where_there_are_
     assert all(test.mean_change == pytest.approx(-10.0) for test in tests)
 
 
+def test_the_first_look_takes_the_lowest_seeds(tmp_path):
+    seeds = sorted(configs.block_design("cap_ladder", "b63_cap8").seeds)
+
+    def value(arm, seed):
+        slow = 90.0 if seed in seeds[:6] else 110.0
+        return throughput(slow if arm.organization == "d0" else 100.0)
+
+    write_block(tmp_path, "cap_ladder", "b63_cap8", value)
+    family = configs.family("original5")
+    contrasts = tuple(each for each in family.contrasts if each.campaign == "cap_ladder")
+    (test,) = family_tests(family.model_copy(update={"contrasts": contrasts}), Ledgers(tmp_path).of)
+    # Six times -10: 2 of 64. Nine with three times +10: at least as far from 0 as -30 are the sums
+    # with at most three or at least six of a sign, 2 x (1 + 9 + 36 + 84) of 512.
+    assert [look.p_value for look in test.looks] == [2 / 64, 260 / 512]
+
+
 def test_relative_changes_and_log_ratios_can_have_different_p(tmp_path):
     # Gaps of +100 and five times -25 %: relative changes add up to -25, logs to -0.745.
     gains = [2.0, 0.75, 0.75, 0.75, 0.75, 0.75]
@@ -210,12 +226,14 @@ def test_a_run_in_doubt_that_is_not_there_is_no_gap_once_its_seed_is_left_out(tm
     assert (complete.missing, complete.n) == ((), 11)
 
 
-def test_an_affected_part_takes_its_seed_out_of_the_whole_interaction(tmp_path):
+@pytest.mark.parametrize("doubtful", ["minuend", "subtrahend"])
+def test_an_affected_part_takes_its_seed_out_of_the_whole_interaction(tmp_path, doubtful):
     # Declared as hand data: the S1 run of b108 is part of an interaction with b63.
     family = configs.family("extension22")
     contrasts = tuple(each for each in family.contrasts if each.id.startswith("S1-S0"))
+    other = {"minuend": "subtrahend", "subtrahend": "minuend"}[doubtful]
     interaction = family.interactions[0].model_copy(
-        update={"id": "steps", "minuend": "S1-S0-b108", "subtrahend": "S1-S0-b63"}
+        update={"id": "steps", doubtful: "S1-S0-b108", other: "S1-S0-b63"}
     )
     part = family.model_copy(update={"contrasts": contrasts, "interactions": (interaction,)})
     ledgers = stepwise(tmp_path, doubtful=50.0)

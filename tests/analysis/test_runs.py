@@ -79,6 +79,11 @@ def test_runs_outside_the_design_are_left_out_and_counted(attempts, q6):
     assert both.notes == (f"{len(other)} attempts outside the design left out",)
 
 
+def test_runs_of_another_campaign_are_left_out(attempts, q6):
+    other = attempts[attempts["budget"] == "b63"].assign(campaign="q5")
+    assert len(select(pd.concat([attempts, other], ignore_index=True), q6).adopted) == 360
+
+
 def test_arms_that_served_different_requests_are_no_pair(attempts, q6):
     attempts.loc[is_cell(attempts, D0, 76404), "workload_digest"] = "something else"
     base = D0.model_copy(update={"headroom": 0.0})

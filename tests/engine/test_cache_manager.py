@@ -66,6 +66,37 @@ def test_a_hit_that_may_be_lost_since_its_lookup_is_not_adopted(
     assert admit(manager, second, 20) is not None  # a new lookup finds nothing, and is right
 
 
+def test_a_hit_of_this_very_step_is_not_admitted(manager: HybridCacheManager) -> None:
+    admit(manager, request("first", 20), 16)
+    second = request("second", 20)
+    assert manager.get_computed_blocks(second)[1] == 16
+    assert manager.allocate_slots(second, 4, 16) is None
+    manager.new_step_starts()
+    assert admit(manager, second, 4) is not None
+
+
+def test_the_last_token_of_a_cached_prompt_is_computed(manager: HybridCacheManager) -> None:
+    admit(manager, request("first", 16), 16)
+    manager.new_step_starts()
+    assert manager.get_computed_blocks(request("second", 16))[1] == 0  # there is no state at 8
+    assert manager.get_computed_blocks(request("third", 17))[1] == 16
+
+
+def test_a_token_on_its_way_has_no_key_when_its_request_is_preempted(
+    manager: HybridCacheManager,
+) -> None:
+    ahead = request("a", 23)
+    admit(manager, ahead, 16)
+    for computed, scheduled in ((16, 7), (23, 1)):  # an asynchronous step over the 24th token
+        manager.new_step_starts()
+        ahead.num_computed_tokens = computed
+        assert manager.allocate_slots(ahead, scheduled) is not None
+    ahead.num_computed_tokens = 24
+    manager.free(ahead)
+    manager.new_step_starts()
+    assert manager.get_computed_blocks(ahead)[1] == 16
+
+
 def test_a_decode_that_needs_nothing_gets_one_and_the_same_answer(
     manager: HybridCacheManager,
 ) -> None:
@@ -132,6 +163,19 @@ def test_a_reset_drops_pins_and_entries_and_is_told_in_the_next_statistics(
     assert manager.get_computed_blocks(pinned)[1] == 0
     resets = [manager.make_prefix_cache_stats() for _ in range(2)]
     assert [stats is not None and stats.reset for stats in resets] == [True, False]
+
+
+def test_a_request_that_is_cancelled_while_it_waits_gives_up_its_pin(
+    manager: HybridCacheManager,
+) -> None:
+    cancelled = request("a", 20)
+    admit(manager, cancelled, 16)
+    manager.new_step_starts()
+    cancelled.num_computed_tokens = 16
+    manager.free(cancelled)
+    assert manager.memory.pinning.num_pins == 1
+    manager.free(cancelled)
+    assert manager.memory.pinning.num_pins == 0
 
 
 def test_the_estimate_of_cached_tokens_counts_whole_published_blocks_of_a_running_request(

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from toy_core import ToyCore, toy_settings
 from toy_memory import NATIVE_ORDER
 from vllm.sampling_params import SamplingParams
 
+from hsexp.engine.copies import Places
 from hsexp.engine.forks import MAX_HIT, check_max_hit
+from hsexp.memory import Copy
 
 ORGANIZATIONS = ("s0", "s1", "s2", "d0")
 PROMPT = list(range(100, 129))
@@ -390,3 +393,13 @@ def test_whatever_happens_every_output_is_a_replay_from_scratch(seed: int, tmp_p
     core.run()
     assert sum(num_copies(core)) > 0
     core.assert_drained()
+
+
+def test_a_copied_page_may_be_the_source_of_a_later_copy_of_its_step() -> None:
+    pages = torch.arange(8, dtype=torch.int8).reshape(4, 2)
+    chain = [
+        Copy(kind="attention", request_id="a", source=(at,), target=(at + 1,), num_tokens=1, step=1)
+        for at in (1, 2)
+    ]
+    Places(pages={"attention": [pages], "state": []}, lines=[]).carry_out(chain)
+    assert pages.tolist() == [[0, 1], [2, 3], [2, 3], [2, 3]]

@@ -279,6 +279,15 @@ def test_d0_allocates_whole_units_of_both_kinds(tokens: int, checkpoints: int) -
     assert D0_.mix_bytes(mix) / KIB == 16 * math.ceil(tokens / 16) + 1557 * checkpoints
 
 
+def test_a_state_that_fills_its_last_member_page_in_part_takes_the_whole_page() -> None:
+    # 2,304 B of SSM state in pages of 1,024 B: three members, and in S1 a convolution page.
+    model = TINY.model_copy(update={"d_state": 18})
+    assert StateGeometry.of(model).ssm_bytes == 2304
+    one = StateMix(attention_tokens=0, checkpoints=1)
+    assert create(toy_config("s1"), model).mix_bytes(one) == 4 * 1024
+    assert create(toy_config("s2"), model).mix_bytes(one) == 4 * 1024
+
+
 def test_partly_filled_blocks_cost_whole_ones() -> None:
     one_more = StateMix(attention_tokens=513, checkpoints=0)
     assert S1_.mix_bytes(one_more) == 2 * 512 * KIB

@@ -22,7 +22,8 @@ def test_there_are_mutations_of_every_package() -> None:
 def test_a_mutation_finds_its_old_text_once_and_leaves_valid_code(mutation: Mutation) -> None:
     source = (ROOT / mutation.file).read_text(encoding="utf-8")
     changed = mutation.applied(source)
-    assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source))
+    ast.parse(changed)
+    assert changed != source
 
 
 @pytest.mark.parametrize("test", sorted({test for m in MUTATIONS for test in m.tests}))
