@@ -27,12 +27,9 @@ def simulate(
     max_model_tokens: int,
     exact: bool = False,
 ) -> RunRecord:
-    """Run the workload to the end over a fresh memory.
+    """Run the workload to the end over a fresh memory; `exact` in canonical chunks.
 
-    Args:
-        cap: most running requests.
-        max_model_tokens: a longer request is refused on arrival, like one too large for the pools.
-        exact: chunks end at canonical positions (`hsexp.memory.chunking`).
+    A request longer than `max_model_tokens`, or too large for the pools, is refused on arrival.
 
     Raises:
         ValueError: the scheduler's settings cannot work with this memory.

@@ -1,4 +1,4 @@
-"""The waiting requests, and which of them is asked for admission next."""
+"""The waiting requests, and who of them is asked for admission next."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -7,27 +7,27 @@ from hsexp.sim.requests import SimRequest
 
 
 class WaitingOrder(ABC):
-    """The waiting requests of one scheduler. Its methods are named after vLLM's `RequestQueue`.
+    """The waiting requests of one scheduler, by the words of vLLM's `RequestQueue`.
 
-    Only the first request is ever asked: a refusal ends the admissions of a step. Which one is
-    first must not change in steps that only decode, since the scheduler leaps over them.
+    Only the first one is ever asked: a refusal ends the admissions of a step. Who is first must not
+    change while nothing but decoding happens, since the scheduler leaps over such steps.
     """
 
     @abstractmethod
     def add(self, request: SimRequest) -> None:
-        """Take in a request that has arrived."""
+        """The request has arrived."""
 
     @abstractmethod
     def prepend(self, request: SimRequest) -> None:
-        """Take back a request that was preempted."""
+        """The request has run, and has lost its memory."""
 
     @abstractmethod
     def peek(self) -> SimRequest | None:
-        """The request to ask next; None if none waits."""
+        """The one to be asked next; None if nobody waits."""
 
     @abstractmethod
     def pop(self) -> SimRequest:
-        """Remove and return the request to ask next, which is admitted."""
+        """The one to be asked next; it is admitted."""
 
     @abstractmethod
     def __len__(self) -> int: ...
