@@ -154,7 +154,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
             seeds = list(range(int(first), int(last) + 1))
         else:
             loaded = yaml.safe_load(text if text.startswith("[") else f"[{text}]")
-            seeds = [int(seed) for seed in loaded]
+            seeds = loaded if all(type(seed) is int for seed in loaded) else []
     except (ValueError, TypeError, yaml.YAMLError):
         seeds = []
     if not seeds or len(set(seeds)) != len(seeds):

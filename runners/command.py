@@ -4,7 +4,9 @@ import sys
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
 from analysis.errors import AnalysisError
 from hsexp.config.base import ConfigError
@@ -41,9 +43,12 @@ def main() -> int:
     try:
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(run_task)()
     except SystemExit as end:
-        if SweepFolder.path is None:
+        if _is_refused_by_hydra(end):
+            _exit_code = EXIT_REFUSED
+        elif SweepFolder.path is None:
             raise
-        _exit_code = end.code if isinstance(end.code, int) else EXIT_REFUSED
+        else:
+            _exit_code = end.code if isinstance(end.code, int) else EXIT_REFUSED
     except JobFailed:  # Hydra lets it through under HYDRA_FULL_ERROR=1
         _exit_code = EXIT_FAILED_CELLS
     except KeyboardInterrupt:  # while a launcher waits for jobs in other processes
@@ -52,6 +57,14 @@ def main() -> int:
     if SweepFolder.path is not None:
         _exit_code = max(_exit_code, _end_sweep())
     return _exit_code
+
+
+def _is_refused_by_hydra(end: SystemExit) -> bool:
+    """Whether Hydra could not compose what was typed. It ends with 1 then, as for any error."""
+    error = end.__context__
+    return isinstance(error, HydraException | OmegaConfBaseException) and not isinstance(
+        error, JobFailed
+    )
 
 
 def run_task(composed: DictConfig) -> None:

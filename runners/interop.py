@@ -9,7 +9,7 @@ is named by, the benchmark's settings and the KEY=VALUE pairs of --metadata, so 
 Unknown values stay unknown. The benchmark keeps the time at which a request was sent, but not its
 planned time, the engine's steps or token ids; a ledger keeps no gaps between single tokens. An
 exported attempt has fields that the benchmark lacks (`e2els`, `statuses`, `data_kind`,
-`latencies_from`), so that it can be imported with the same numbers.
+`device`, `latencies_from`), so that it can be imported with the same numbers.
 """
 
 import hashlib
@@ -38,6 +38,10 @@ CONTRACT = {"campaign": CAMPAIGN, "source": "vllm bench serve"}
 _PER_REQUEST = ("input_lens", "output_lens", "start_times", "ttfts", "itls", "errors")
 """Lists that --save-detailed keeps."""
 
+_BACKENDS = ("vllm", "openai", "openai-chat", "openai-audio")
+"""Ways in which the benchmark asks a server of vLLM for tokens; others ask for embeddings, or other
+servers."""
+
 _TOTALS = ("date", "duration", "completed", "failed")
 
 _SETTINGS = (
@@ -51,7 +55,10 @@ _SETTINGS = (
 )
 """Settings of the benchmark."""
 
-_NO_SETTINGS = (*_TOTALS, "endpoint_type", "tokenizer_id", "data_kind", "latencies_from")
+_NO_SETTINGS = (
+    *(*_TOTALS, "endpoint_type", "tokenizer_id"),
+    *("data_kind", "device", "latencies_from"),
+)
 """Other plain fields that are not KEY=VALUE pairs of --metadata."""
 
 _MEASURES = (
@@ -89,11 +96,7 @@ def import_result(result: Mapping[str, Any], ledger: Ledger, *, device: str) -> 
         raise ConfigError(
             f"{', '.join(missing)} missing: `vllm bench serve` keeps them with --save-detailed"
         )
-    for name, value in (("backend", "sim"), ("data_kind", "simulated")):
-        if result.get(name) == value:
-            raise ConfigError(
-                f"{name} is {value}: a simulated run is not imported as a measured one"
-            )
+    _check_kind(result, device)
     record = to_record(result)
     _check_totals(result, record.requests)
     settings = _settings(result)
@@ -130,6 +133,29 @@ def import_result(result: Mapping[str, Any], ledger: Ledger, *, device: str) -> 
         wall_s=result["duration"],
     )
     return ledger.record(attempt, requests=encode_table(record.requests))
+
+
+def _check_kind(result: Mapping[str, Any], device: str) -> None:
+    """Check that the result is a measurement of vLLM on the device.
+
+    Raises:
+        ConfigError: it was simulated, or it is of another server or device; names the field.
+    """
+    for name, value in (("backend", "sim"), ("endpoint_type", "sim"), ("data_kind", "simulated")):
+        if result.get(name) == value:
+            raise ConfigError(
+                f"{name} is {value}: a simulated run is not imported as a measured one"
+            )
+    for name, known in (
+        ("backend", _BACKENDS),
+        ("endpoint_type", (*_BACKENDS, None)),
+        ("data_kind", ("measured", None)),
+        ("device", (device, None)),
+    ):
+        value = result.get(name)
+        if value not in known:
+            spelled = " or ".join(str(each) for each in known if each is not None)
+            raise ConfigError(f"{name} must be {spelled}, got {value!r}")
 
 
 def to_record(result: Mapping[str, Any]) -> RunRecord:
@@ -171,7 +197,7 @@ def to_record(result: Mapping[str, Any]) -> RunRecord:
 
 
 def _check_lists(result: Mapping[str, Any]) -> None:
-    for name in (*_PER_REQUEST, "e2els", "statuses"):
+    for name in ("errors", *_PER_REQUEST, "e2els", "statuses"):
         if name in result and not isinstance(result[name], list):
             raise ConfigError(f"{name} must be a list, got {result[name]!r}")
         if name in result and len(result[name]) != len(result["errors"]):
@@ -183,6 +209,11 @@ def _check_lists(result: Mapping[str, Any]) -> None:
         for index, value in enumerate(result[name]):
             if not _is_number(value):
                 raise ConfigError(f"{name}[{index}] must be a number, got {value!r}")
+            if name != "start_times" and (value < 0 or value != int(value)):
+                raise ConfigError(f"{name}[{index}] must be a whole number, got {value!r}")
+    for index, gaps in enumerate(result["itls"]):
+        if gaps is not None and not (isinstance(gaps, list) and all(map(_is_number, gaps))):
+            raise ConfigError(f"itls[{index}] must be a list of numbers or null, got {gaps!r}")
 
 
 def _outcome(result: Mapping[str, Any], index: int) -> tuple[str, str | None]:
@@ -333,6 +364,7 @@ def export_attempt(ledger: Ledger, attempt_id: str) -> dict[str, Any]:
         ],
         "statuses": table["status"].tolist(),
         "data_kind": row["data_kind"],
+        "device": row["device"],
         "latencies_from": json.loads(row["engine_facts"]).get("latencies_from", _PLANNED),
         **_distribution_fields(row, samples),
     }
@@ -387,7 +419,11 @@ def _settings(result: Mapping[str, Any]) -> dict[str, Any]:
         and name not in (*_SETTINGS, *_NO_SETTINGS)
         and not any(part in name for part in _MEASURES)
     }
-    return {name: result.get(name) for name in _SETTINGS} | pairs
+    settings = {name: result.get(name) for name in _SETTINGS} | pairs
+    for name, value in settings.items():
+        if value is not None and not isinstance(value, str) and not _is_number(value):
+            raise ConfigError(f"{name} must be a text or a number, got {value!r}")
+    return settings
 
 
 def _gaps_by_tokens(itls: Sequence[float], tokens: int) -> list[float]:

@@ -49,7 +49,8 @@ def scaled_option(
 ) -> dict[str, Any]:
     """An option of a group at this size, as plain data."""
     changes = {} if scale is None else _changes(scale, group, given)
-    standing = read_option(group, given["name"]) if given["name"] in options(group) else {}
+    name = given.get("name")
+    standing = read_option(group, name) if name in options(group) else {}
     kept = {key for key in changes if key not in given or given[key] != standing.get(key)}
     return {**given, **{key: value for key, value in changes.items() if key not in kept}}
 

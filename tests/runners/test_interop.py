@@ -82,6 +82,21 @@ def test_an_imported_result_is_a_measured_row_whose_axes_are_its_metadata(
     assert row["ttft_mean_s"] == 1.0
 
 
+def test_the_start_of_a_clock_changes_no_metric(
+    imported: tuple[Ledger, str], tmp_path: Path
+) -> None:
+    # Powers of two, so that no bit of a sum is lost.
+    times = [time + 2.0**30 for time in RESULT["start_times"]]
+    ledger = Ledger.open(tmp_path / "later", contract=CONTRACT)
+    import_result(RESULT | {"start_times": times}, ledger, device="cpu")
+    before, after = imported[0].frame(), ledger.frame()
+    pd.testing.assert_frame_equal(
+        after.drop(columns="attempt_id"), before.drop(columns="attempt_id"), check_exact=True
+    )
+    table = ledger.request_table(after["cell_id"][0])
+    assert table["arrival_s"].tolist() == [0.0, 0.5, 1.0]
+
+
 def test_a_chunk_of_several_tokens_counts_by_tokens(imported: tuple[Ledger, str]) -> None:
     ledger, _ = imported
     # Gaps 0.5 and 0.5, and two of 0.5 for the chunk that brought two tokens after one second.
@@ -276,6 +291,18 @@ def test_an_answer_without_a_first_token_and_a_failure_without_a_text_have_not_f
         ({"statuses": ["finished", "finished", "lost"]}, r"statuses\[2\] is 'lost', but request 2"),
         ({"statuses": ["finished"] * 3}, r"statuses\[2\] is 'finished', but .* 'Bad Request'"),
         ({"statuses": ["refused", "finished", "refused"]}, r"statuses\[0\] is .* and no error"),
+        ({"itls": [0.5, [1.0], []]}, r"itls\[0\] must be a list of numbers or null, got 0\.5"),
+        ({"itls": [["x"], [1.0], []]}, r"itls\[0\] must be a list of numbers or null, got \['x'\]"),
+        ({"errors": None}, "errors must be a list, got None"),
+        ({"input_lens": [10, -20, 30]}, r"input_lens\[1\] must be a whole number, got -20"),
+        ({"output_lens": [3, 2.5, 0]}, r"output_lens\[1\] must be a whole number, got 2\.5"),
+        ({"request_rate": [2.0]}, r"request_rate must be a text or a number, got \[2\.0\]"),
+        ({"burstiness": math.nan}, "burstiness must be a text or a number, got nan"),
+        ({"backend": "sglang"}, "backend must be vllm or openai or .*, got 'sglang'"),
+        ({"backend": None}, "backend must be vllm or .*, got None"),
+        ({"endpoint_type": "vllm-pooling"}, "endpoint_type must be vllm or .*, got 'vllm-pooling'"),
+        ({"data_kind": "guessed"}, "data_kind must be measured, got 'guessed'"),
+        ({"device": "h200"}, "device must be cpu, got 'h200'"),
         ({"date": "today"}, "date must be like 20261129-203000, got 'today'"),
     ],
 )
@@ -288,13 +315,14 @@ def test_a_result_that_contradicts_itself_is_refused_by_its_field(
     assert ledger.attempts().empty
 
 
-@pytest.mark.parametrize("field", ["backend", "data_kind"])
+@pytest.mark.parametrize("field", ["backend", "endpoint_type", "data_kind"])
 def test_a_simulated_run_never_becomes_a_measured_one(field: str, tmp_path: Path) -> None:
     source = Ledger.open(tmp_path / "toy", contract=TOY)
     trial = try_cell(simulate, Provenance.collect(), toy_cell(1))
     exported = export_attempt(source, source.record(trial.attempt, requests=trial.requests))
     assert (exported["backend"], exported["data_kind"]) == ("sim", "simulated")
-    del exported[{"backend": "data_kind", "data_kind": "backend"}[field]]
+    for other in {"backend", "endpoint_type", "data_kind"} - {field}:
+        del exported[other]
     ledger = Ledger.open(tmp_path / "bench", contract=CONTRACT)
     with pytest.raises(ConfigError, match=f"{field} is sim.*not imported as a measured one"):
         import_result(exported, ledger, device="cpu")
