@@ -57,9 +57,23 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("organizations", nargs="*", default=ORGANIZATIONS, metavar="ORGANIZATION")
+    parser.add_argument(
+        "organizations",
+        nargs="*",
+        type=_organization,
+        default=ORGANIZATIONS,
+        metavar="ORGANIZATION",
+        help=f"all of {', '.join(ORGANIZATIONS)} where none is given",
+    )
     parser.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, len(ORGANIZATIONS)))
     return parser
+
+
+def _organization(text: str) -> Organization:
+    for organization in ORGANIZATIONS:
+        if text == organization:
+            return organization
+    raise argparse.ArgumentTypeError(f"{text} is none of {', '.join(ORGANIZATIONS)}")
 
 
 def _unlisted_modules(listing: Listing, folder: Path) -> list[str]:
