@@ -1,11 +1,12 @@
 """Families of tests, declared as data in conf/analysis: which arms are compared, and where."""
 
 from itertools import product
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from hsexp.config.axes import ARM_AXES, axis_fields
+from hsexp.config.axes import ARM_AXES, Axes
+from hsexp.config.axis import InArm, holding
 from hsexp.config.base import Config
 from hsexp.config.campaigns import Block
 from hsexp.config.fields import Name, Seed
@@ -18,16 +19,16 @@ Adoption = Literal["current", "complete_case", "invalid"]
 contrasts; or those contrasts are not estimable and have p = 1. The family keeps its size."""
 
 
-_AxesOfArm: Any = axis_fields(
-    "_AxesOfArm",
+@holding(
     ARM_AXES,
     type_of=lambda axis: axis.type | None,
     default=lambda axis: None,
 )
-
-
-class Arm(_AxesOfArm):  # type: ignore[misc]  # made from the list of axes
+class Arm(Axes, InArm, Config):
     """A setting of some axes; the ledger's columns carry the same names."""
+
+    def __init__(self, **axes: Level | None) -> None:
+        super().__init__(**axes)
 
     @property
     def axes(self) -> dict[str, Level]:

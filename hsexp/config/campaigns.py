@@ -5,19 +5,18 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from hsexp.config.axes import AXES, Axis, axis_fields
+from hsexp.config.axes import AXES, Axes
+from hsexp.config.axis import Axis, InBlock, holding
 from hsexp.config.base import Config
 from hsexp.config.fields import Fraction, Name, Seed
 
-_AxesOfBlock: Any = axis_fields(
-    "_AxesOfBlock",
+
+@holding(
     AXES,
     type_of=lambda axis: GenericAlias(tuple, (axis.type, ...)),
     default=lambda axis: ... if axis.neutral is None else axis.neutral,
 )
-
-
-class Block(_AxesOfBlock, Config):  # type: ignore[misc]  # made from the list of axes
+class Block(Axes, InBlock, Config):
     """A full factorial of axes; a campaign is a sum of blocks. Names select Hydra groups.
 
     A block names the axes that it varies, and those that have no neutral value (`AXES`).

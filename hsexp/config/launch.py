@@ -8,7 +8,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic import BeforeValidator, Field, PositiveInt
 
-from hsexp.config.axes import AXES, SEEDS, axis_fields
+from hsexp.config.axes import AXES, Axes
+from hsexp.config.axis import InLaunch, InSection, holding
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.campaigns import (
     CampaignConfig,
@@ -17,7 +18,6 @@ from hsexp.config.campaigns import (
 )
 from hsexp.config.device import DeviceConfig
 from hsexp.config.engine import EngineConfig
-from hsexp.config.fields import Seed
 from hsexp.memory.geometry import ModelConfig
 from hsexp.sim.config import SchedulerConfig
 
@@ -38,27 +38,21 @@ def _not_empty(value: object) -> object:
 Text = Annotated[str, BeforeValidator(_typed_as_text)]
 
 
-_PinsOfAdmission: Any = axis_fields(
-    "_PinsOfAdmission",
+@holding(
     tuple(axis for axis in AXES if axis.path[0] == "admission"),
-    type_of=lambda axis: axis.type | None,
+    type_of=lambda axis: axis.pin | None,
     default=lambda axis: ...,
 )
-
-
-class AdmissionPins(_PinsOfAdmission, Config):  # type: ignore[misc]  # made from the list of axes
+class AdmissionPins(Axes, InSection, Config):
     """Admission axes that the command line can pin."""
 
 
-_Pins: Any = axis_fields(
-    "_Pins",
-    tuple(axis for axis in AXES if len(axis.path) == 1 and axis is not SEEDS),
-    type_of=lambda axis: (axis.options or axis.type) | None,
+@holding(
+    tuple(axis for axis in AXES if len(axis.path) == 1),
+    type_of=lambda axis: axis.pin | None,
     default=lambda axis: ...,
 )
-
-
-class Launch(_Pins, Config):  # type: ignore[misc]  # made from the list of axes
+class Launch(Axes, InLaunch, Config):
     """A composed configuration. An axis that the command line pinned is not None."""
 
     campaign: CampaignConfig | None
@@ -86,7 +80,6 @@ class Launch(_Pins, Config):  # type: ignore[misc]  # made from the list of axes
     arrivals: dict[str, Any]
     """Plain data: the planner fills in the axes and checks it."""
     admission: AdmissionPins
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] | None
     analysis: dict[str, Any] | None
     """Read by `analysis` itself; composed here so that `--cfg job` shows it."""
 

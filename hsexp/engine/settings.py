@@ -10,7 +10,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from hsexp.config.axes import MEMORY_AXES, Axis, axis_fields
+from hsexp.config.axes import MEMORY_AXES, Axes
+from hsexp.config.axis import Axis, InServer, holding
 from hsexp.config.base import Config, ConfigError, parse_union
 from hsexp.config.catalog import read_option, read_root
 from hsexp.config.fields import OpenFraction
@@ -115,15 +116,12 @@ class ServingAdmission(Config):
     """Most running requests; None uses vLLM's max_num_seqs."""
 
 
-_Choices: Any = axis_fields(
-    "_Choices",
+@holding(
     MEMORY_AXES,
     type_of=lambda axis: str | dict[str, Any],
     default=lambda axis: ...,
 )
-
-
-class ServingSettings(_Choices, Config):  # type: ignore[misc]  # made from the list of axes
+class ServingSettings(Axes, InServer, Config):
     """What a user of `vllm serve` writes; defaults are in `conf/serve.yaml`.
 
     An organization or a policy is an option of its group in `conf/`, or a mapping of its values.
@@ -169,19 +167,18 @@ class ServingSettings(_Choices, Config):  # type: ignore[misc]  # made from the 
         Raises:
             ConfigError: the option does not exist, or a value is refused.
         """
-        (axis,) = (axis for axis in MEMORY_AXES if axis.name == "organization")
-        organization: OrganizationConfig = self.resolve_choice(axis)
+        organization: OrganizationConfig = _resolve(
+            self.organization, OrganizationConfig, group="organization"
+        )
         return organization
 
-    def resolve_choice(self, axis: Axis) -> Any:
+    def resolve_part(self, axis: Axis) -> Any:
         """The organization or policy with all its values.
 
         Raises:
             ConfigError: the option does not exist, or a value is refused.
         """
-        choice = getattr(self, axis.name)
-        values = read_option(axis.name, choice) if isinstance(choice, str) else choice
-        return parse_union(axis.options, values, path=axis.name)
+        return _resolve(getattr(self, axis.name), axis.options, group=axis.name)
 
     def resolve(self, model: ModelConfig, *, cap: int) -> EngineSettings:
         """The engine's settings.
@@ -199,7 +196,7 @@ class ServingSettings(_Choices, Config):  # type: ignore[misc]  # made from the 
             model=self._agreed(model),
             budget_bytes=self.budget_bytes,
             admission=AdmissionConfig(headroom=self.admission.headroom, cap=cap),
-            **{axis.name: self.resolve_choice(axis) for axis in MEMORY_AXES},
+            **{axis.name: self.resolve_part(axis) for axis in MEMORY_AXES},
             max_leaves=self.max_leaves,
             exact=self.exact,
         )
@@ -224,6 +221,12 @@ class ServingSettings(_Choices, Config):  # type: ignore[misc]  # made from the 
                     f"which has {found}"
                 )
         return self.model
+
+
+def _resolve(choice: str | dict[str, Any], options: Any, *, group: str) -> Any:
+    """An option of a group, by its name or by its values."""
+    values = read_option(group, choice) if isinstance(choice, str) else choice
+    return parse_union(options, values, path=group)
 
 
 def serving_defaults() -> dict[str, Any]:
