@@ -19,6 +19,9 @@ from hsexp.ledger import LedgerError
 LEDGERS = Path("ledgers")
 """Root of the ledgers, below the working directory: <campaign>/<engine>."""
 
+FRESH = "fresh"
+"""Folder below the root with ledgers of seeds that the paper does not name; they lead the page."""
+
 Source = Literal["ledger", "paper"]
 """Where the numbers come from: runs, or the published values."""
 

@@ -21,6 +21,8 @@ _COLUMNS = (
     "unit",
     "change",
     "change_paper",
+    "raw_p",
+    "raw_p_paper",
     "holm_p",
     "holm_p_paper",
     "reject",
@@ -32,7 +34,7 @@ def compared_tests(targets: Targets, sources: Sources) -> pd.DataFrame:
     """All families' tests: change and decision, here and in the paper."""
     rows: list[dict[str, object]] = []
     for name in targets.families:
-        rows += _family_rows(name, sources)
+        rows += _family_rows(name, sources, targets.raw_p.get(name))
     for campaign, block in targets.confirmations.items():
         rows += _confirmation_rows(campaign, sources.runs(campaign, block))
     tests = pd.DataFrame(rows, columns=list(_COLUMNS)).astype(
@@ -43,7 +45,9 @@ def compared_tests(targets: Targets, sources: Sources) -> pd.DataFrame:
     return tests
 
 
-def _family_rows(name: str, sources: Sources) -> list[dict[str, object]]:
+def _family_rows(
+    name: str, sources: Sources, raw_p: tuple[str, str] | None
+) -> list[dict[str, object]]:
     family = configs.family(name)
     tests = family_tests(family, sources.of)
     declared: dict[str, Contrast | Interaction] = {each.id: each for each in family.contrasts}
@@ -64,6 +68,8 @@ def _family_rows(name: str, sources: Sources) -> list[dict[str, object]]:
                 "unit": test.unit,
                 "change": test.mean_change,
                 "change_paper": change,
+                "raw_p": test.p_value,
+                "raw_p_paper": raw_p and published_value(raw_p[0], test.id, raw_p[1]),
                 "holm_p": float(p) if known else None,
                 "holm_p_paper": printed_p,
                 "reject": bool(p <= family.alpha) if known else None,
@@ -87,6 +93,8 @@ def _confirmation_rows(campaign: str, runs: Runs) -> list[dict[str, object]]:
             "unit": row["unit"],
             "change": row["mean_change"],
             "change_paper": row["mean_change_published"],
+            "raw_p": row["raw_p"],
+            "raw_p_paper": None,
             "holm_p": row["holm_p"],
             "holm_p_paper": row["holm_p_published"],
             "reject": row["reject"],
@@ -105,11 +113,21 @@ def _agree(here: pd.Series, paper: pd.Series) -> pd.Series:
     return (here == paper).astype("boolean").mask(here.isna() | paper.isna())
 
 
-def decisions_table(tests: pd.DataFrame, origin: Origin) -> Table:
+def decisions_table(
+    tests: pd.DataFrame, origin: Origin, beneath: pd.DataFrame | None = None
+) -> Table:
+    """
+    Args:
+        beneath: the tests on the published seeds, if `tests` are on others.
+    """
+    rows = tests
+    if beneath is not None:
+        published = beneath[["change", "holm_p", "sign_agrees", "reject_agrees"]]
+        rows = tests.join(published.add_prefix("published_seeds_"))
     return Table(
         name="compare-decisions",
         title="Signs and Holm decisions, test by test",
-        rows=tests,
+        rows=rows,
         views=(
             (
                 Column(heading="family", templates=("{family}",)),
@@ -117,12 +135,26 @@ def decisions_table(tests: pd.DataFrame, origin: Origin) -> Table:
                 Column(heading="n", templates=("{n:d}",)),
                 Column(group="change", heading="ours", templates=("{change:+.2f} {unit}",)),
                 Column(group="change", heading="paper", templates=("{change_paper:+.2f}",)),
+                Column(group="raw p", heading="ours", templates=("{raw_p:.4f}",)),
+                Column(group="raw p", heading="paper", templates=("{raw_p_paper:.4f}",)),
                 Column(group="Holm p", heading="ours", templates=("{holm_p:.4f}",)),
                 Column(group="Holm p", heading="paper", templates=("{holm_p_paper:.4f}",)),
                 Column(group="same", heading="sign", templates=("{sign_agrees}",)),
                 Column(group="same", heading="decision", templates=("{reject_agrees}",)),
+                *(_PUBLISHED_SEEDS if beneath is not None else ()),
             ),
         ),
         origin=origin,
         notes=("A decision that the paper does not print is not compared.",),
     )
+
+
+_PUBLISHED_SEEDS = (
+    Column(group="published seeds", heading="change", templates=("{published_seeds_change:+.2f}",)),
+    Column(group="published seeds", heading="Holm p", templates=("{published_seeds_holm_p:.4f}",)),
+    Column(
+        group="published seeds",
+        heading="decision",
+        templates=("{published_seeds_reject_agrees}",),
+    ),
+)

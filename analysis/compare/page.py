@@ -4,33 +4,51 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
+from analysis.compare.coverage import coverage_table
 from analysis.compare.decisions import compared_tests, decisions_table
 from analysis.compare.estimates import Comparison, measure
 from analysis.compare.goals import errors_table, goals_table
 from analysis.compare.sources import Sources
-from analysis.compare.targets import Targets
+from analysis.compare.targets import Line, Targets, TargetSet
+from analysis.compare.widths import widths_table
 from analysis.gaps import Gap, describe
 from analysis.ledgers import common_origin
-from analysis.runs import Origin
+from analysis.runs import Origin, Runs
 from analysis.tables.table import Column, Table
 
 
-def page(targets: Targets, sources: Sources) -> list[Table]:
+def page(
+    targets: Targets,
+    sources: Sources,
+    *,
+    like_paper: Sources | None = None,
+    beneath: Sources | None = None,
+) -> list[Table]:
     """The numbers, the tests, the errors by group, and the goals of one comparison.
+
+    Args:
+        like_paper: runs for the tests, of as many seeds as the paper has; None uses `sources`.
+        beneath: runs of the published seeds, shown beside those of `sources`.
 
     Raises:
         NoRunsError: no campaign has a run.
         AnalysisError: a ledger is damaged, or the runs differ in engine, device or time model.
     """
     comparisons = compare(targets, sources)
-    tests = compared_tests(targets, sources)
+    tests = compared_tests(targets, like_paper or sources)
     origin = common_origin(sources.every)
+    below = [] if beneath is None else compare(targets, beneath)
+    tests_below = None if beneath is None else compared_tests(targets, beneath)
     missing = tuple(dict.fromkeys([*_missing(targets, sources), *sources.narrowed]))
     return [
-        _numbers(targets, comparisons, origin),
-        decisions_table(tests, origin),
-        errors_table(targets, comparisons, origin),
-        goals_table(targets, comparisons, tests, origin, missing),
+        _numbers(targets, comparisons, origin, below),
+        decisions_table(tests, origin, tests_below),
+        *widths_table(comparisons, origin),
+        *([coverage_table(targets)] if targets.printed.omitted else []),
+        errors_table(targets, comparisons, origin, below),
+        goals_table(
+            targets, comparisons, tests, origin, missing, beneath=below, tests_beneath=tests_below
+        ),
     ]
 
 
@@ -38,26 +56,53 @@ def compare(targets: Targets, sources: Sources) -> list[Comparison]:
     """Every target in the order of the groups, measured or not."""
     comparisons = []
     for each, line in targets.lines:
-        runs = sources.runs(*each.place(line))
+        runs = sources.with_metrics(*each.place(line), each.metrics)
+        second = sources.runs(*each.second_place(line)) if line.less_arm else None
         comparisons.append(
             Comparison(
                 targets=each,
                 line=line,
                 group=targets.groups[each.group],
-                estimate=measure(each, line, runs),
+                estimate=measure(each, line, runs, second),
                 published=each.published(line),
                 num_published_seeds=len(runs.design.seeds),
+                runs_compared=_runs_compared(each, line, runs, second),
             )
         )
     return comparisons
 
 
-def _numbers(targets: Targets, comparisons: Sequence[Comparison], origin: Origin) -> Table:
+def _runs_compared(
+    targets: TargetSet, line: Line, runs: Runs, second: Runs | None
+) -> tuple[object, ...]:
+    """What the value was measured on; empty if a run is missing."""
+    arms = [runs.cell_ids(arm) for arm in targets.arms(line)]
+    if second is not None:
+        arms += [second.cell_ids(arm) for arm in targets.second_pair(line)]
+    if not all(arms):
+        return ()
+    cells = tuple(tuple(of_arm.items()) for of_arm in arms)
+    return (cells, targets.measure, targets.statistic, targets.metric)
+
+
+def _numbers(
+    targets: Targets,
+    comparisons: Sequence[Comparison],
+    origin: Origin,
+    beneath: Sequence[Comparison],
+) -> Table:
+    rows = [_row(each) for each in comparisons]
+    for row, below in zip(rows, beneath, strict=False):
+        row |= {
+            "published_seeds_n": below.estimate.n,
+            "published_seeds": below.estimate.value,
+            "published_seeds_error": below.error,
+        }
     notes = dict.fromkeys(f"{each.table}: {each.note}." for each in targets.sets if each.note)
     return Table(
         name="compare-numbers",
         title=f"{targets.title}: {len(comparisons)} published numbers beside ours",
-        rows=pd.DataFrame([_row(each) for each in comparisons]),
+        rows=pd.DataFrame(rows),
         views=(
             (
                 Column(heading="quantity", templates=("{quantity}",)),
@@ -70,6 +115,7 @@ def _numbers(targets: Targets, comparisons: Sequence[Comparison], origin: Origin
                 Column(heading="unit", templates=("{unit}",)),
                 Column(heading="error", templates=("{error:+.2f} {error_unit}",)),
                 Column(heading="noise", templates=("{noise:.2f}",)),
+                *(_PUBLISHED_SEEDS if beneath else ()),
             ),
         ),
         origin=origin,
@@ -83,6 +129,16 @@ def _numbers(targets: Targets, comparisons: Sequence[Comparison], origin: Origin
     )
 
 
+_PUBLISHED_SEEDS = (
+    Column(
+        group="published seeds",
+        heading="ours",
+        templates=("{published_seeds:{format}}",),
+    ),
+    Column(group="published seeds", heading="error", templates=("{published_seeds_error:+.2f}",)),
+)
+
+
 def _row(each: Comparison) -> dict[str, object]:
     campaign, block = each.targets.place(each.line)
     return {
@@ -94,6 +150,7 @@ def _row(each: Comparison) -> dict[str, object]:
         "campaign": campaign,
         "block": block,
         "measure": each.targets.measure,
+        "statistic": each.targets.statistic,
         "metric": each.targets.metric,
         "unit": each.group.unit,
         "format": each.group.spec,
@@ -114,7 +171,10 @@ def _missing(targets: Targets, sources: Sources) -> Iterable[str]:
     for each, line in targets.lines:
         campaign, block = each.place(line)
         runs = sources.runs(campaign, block)
-        for gap in runs.gaps(each.arms(line), each.metrics):
+        gaps = runs.gaps(each.arms(line), each.metrics)
+        if line.less_arm is not None:
+            gaps += sources.runs(*each.second_place(line)).gaps(each.second_pair(line))
+        for gap in gaps:
             if gap.unrun:
                 unrun.append(gap)
                 continue

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from analysis.compare.from_tables import with_metrics
 from analysis.config import block_design
 from analysis.errors import NoRunsError
 from analysis.families import Contrast
@@ -19,14 +20,24 @@ of the ledger. A ledger without any published seed uses all that it has."""
 class Sources:
     """Runs by campaign and block; absent runs have a reason."""
 
-    def __init__(self, root: Path, *, engine: str, seeds: Seeds = "published") -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        engine: str,
+        seeds: Seeds = "published",
+        as_many_as_published: bool = False,
+    ) -> None:
         """
         Args:
             root: <root>/<campaign>/<engine> holds each campaign's ledger.
+            as_many_as_published: uses no more seeds than the paper has, the first ones, so that
+                tests have its power.
         """
         self._root = root
         self._engine = engine
         self._seeds = seeds
+        self._as_many = as_many_as_published
         self._ledgers: dict[str, Ledgers] = {}
         self._runs: dict[tuple[str, str], Runs] = {}
         self.narrowed: list[str] = []
@@ -42,6 +53,14 @@ class Sources:
         if key not in self._runs:
             self._runs[key] = self._find(campaign, block)
         return self._runs[key]
+
+    def with_metrics(self, campaign: str, block: str, metrics: list[str]) -> Runs:
+        """The runs of a block, with metrics that only tables of steps or requests give."""
+        runs = self.runs(campaign, block)
+        if runs.why_absent is None:
+            runs = with_metrics(runs, self._ledgers[campaign], metrics)
+            self._runs[campaign, block] = runs
+        return runs
 
     def of(self, contrast: Contrast) -> Runs:
         """The runs of a contrast that names its campaign and block."""
@@ -66,8 +85,9 @@ class Sources:
         if campaign not in self._ledgers:
             self._ledgers[campaign] = Ledgers(self._root, paths={campaign: path})
         ledgers = self._ledgers[campaign]
+        most = len(design.seeds) if self._as_many else None
         if isinstance(self._seeds, tuple):
-            return ledgers.runs(campaign, block, seeds=self._seeds)
+            return ledgers.runs(campaign, block, seeds=self._seeds[:most])
         try:
             present = set(ledgers.open_runs(campaign, design).adopted["seed"])
         except NoRunsError as missing:
@@ -82,4 +102,4 @@ class Sources:
                     f"campaign {campaign}, {block}: no seed {format_seeds(absent)}"
                 )
             return ledgers.runs(campaign, block, seeds=published)
-        return ledgers.runs(campaign, block, seeds=sorted(present))
+        return ledgers.runs(campaign, block, seeds=sorted(present)[:most])

@@ -2,15 +2,19 @@
 
 import math
 
+import numpy as np
+import pandas as pd
 import pytest
 from recorded import record, row
 
 from analysis.__main__ import main
 from analysis.command import run
 from analysis.compare.estimates import Comparison, Estimate, measure
+from analysis.compare.formula import evaluate, names_in
+from analysis.compare.goals import Errors
 from analysis.compare.page import compare, page
 from analysis.compare.sources import Sources
-from analysis.compare.targets import Group, Targets, TargetSet, load_targets
+from analysis.compare.targets import Group, NoiseGoal, Targets, TargetSet, load_targets
 from analysis.config import block_design
 from analysis.errors import AnalysisError, NoRunsError
 from analysis.published import published_value
@@ -59,7 +63,7 @@ def targets(*sets, goals=()):
             "goals": list(goals),
             "families": [],
             "confirmations": {},
-            "omitted": [{"what": "the rest", "why": "it is long"}],
+            "printed": {},
             "sets": [each.model_dump() for each in sets],
         }
     )
@@ -116,7 +120,9 @@ def test_differences_and_ratios_are_taken_seed_by_seed(root):
 
 
 def test_a_metric_can_be_divided_by_another_run_by_run(root):
-    assert measured(root, target_set(per="num_requests", factor=3.0)).value == pytest.approx(45.6)
+    assert measured(
+        root, target_set(metric=f"{THROUGHPUT} / num_requests", factor=3.0)
+    ).value == pytest.approx(45.6)
 
 
 def test_one_seed_has_no_standard_error(root):
@@ -310,3 +316,142 @@ def test_a_comparison_reads_each_target_once(root):
     sources = Sources(root, engine="sim")
     assert len(compare(targets(target_set(), over("change")), sources)) == 2
     assert len(sources.every) == 1
+
+
+# -- formulas ------------------------------------------------------------------------------------
+
+
+def test_a_formula_is_computed_seed_by_seed():
+    values = {"a": pd.Series([6.0, 8.0]), "b": pd.Series([2.0, 4.0])}
+    assert names_in("(a - b) / b + a") == ["a", "b"]
+    assert evaluate("(a - b) / b + a", values.__getitem__).tolist() == [8.0, 9.0]
+
+
+@pytest.mark.parametrize("formula", ["a +", "a ** b", "f(a)", "a / 2", "-a"])
+def test_a_formula_has_only_metrics_and_four_operations(formula):
+    with pytest.raises(ValueError, match="must be names joined by"):
+        names_in(formula)
+
+
+def test_a_change_is_of_one_metric():
+    with pytest.raises(ValueError, match="a formula of metrics and measure change"):
+        over("change", metric="a / b")
+
+
+# -- statistics that depend on the number of seeds -----------------------------------------------
+
+
+def effects(root, *values):
+    """A ledger in which S1 is so many percent above S0, one seed a value."""
+    rows = []
+    for seed, value in zip(range(9000, 9000 + len(values)), values, strict=True):
+        rows.append(row("s0", seed, **{THROUGHPUT: 100.0}))
+        rows.append(row("s1", seed, **{THROUGHPUT: 100.0 + value}))
+    record(root / "q1" / "sim", "q1", rows)
+    return root
+
+
+def test_of_the_papers_number_of_seeds_extremes_and_counts_are_exact(tmp_path):
+    effects(tmp_path, *(-3.0, 5.0, 1.0, *[2.0] * 9))  # twelve seeds, as the block has
+    found = {
+        statistic: measured(tmp_path, over("change", statistic=statistic)).value
+        for statistic in ("smallest", "largest", "positive", "negative")
+    }
+    assert found == pytest.approx(
+        {"smallest": -3.0, "largest": 5.0, "positive": 11.0, "negative": 1.0}
+    )
+
+
+def test_of_more_seeds_extremes_and_counts_are_those_of_as_many_as_the_paper_has(tmp_path):
+    effects(tmp_path, -20.0, *[1.0] * 23)  # half of all draws of 12 of 24 have the outlier
+    smallest = measured(tmp_path, over("change", statistic="smallest"))
+    negative = measured(tmp_path, over("change", statistic="negative"))
+    assert smallest.n == 24
+    assert smallest.value == pytest.approx((-20.0 + 1.0) / 2, abs=1.5)
+    assert negative.value == pytest.approx(0.5, abs=0.1)
+
+
+def test_an_interval_is_of_as_many_seeds_as_the_paper_has(tmp_path):
+    effects(tmp_path, *[float(value) for value in range(-12, 12)])
+    low, high = (
+        measured(tmp_path, over("change", statistic=f"interval {end}")) for end in ("low", "high")
+    )
+    # Twelve of them scatter by 7: their mean by 2, so the interval is about 8 wide.
+    assert high.value - low.value == pytest.approx(7.5, abs=0.7)
+
+
+def test_an_interval_of_one_seed_is_unknown(tmp_path):
+    effects(tmp_path, 3.0)
+    assert measured(tmp_path, over("change", statistic="interval low")).value is None
+
+
+def test_chance_is_the_scatter_of_both_sides(tmp_path):
+    effects(tmp_path, *[float(value) for value in range(-12, 12)])
+    estimate = measured(tmp_path, over("change"))
+    both = estimate.deviation * math.sqrt(1 / 24 + 1 / 12)
+    assert np.std(estimate.chance) == pytest.approx(both, rel=0.1)
+    assert measured(effects(tmp_path / "one", 3.0), over("change")).chance is None
+
+
+def test_a_second_pair_is_subtracted_seed_by_seed(root):
+    pair = {"less_arm": {"organization": "s1"}, "less_over": {"organization": "s0"}}
+    line = over("change").lines[0].model_dump() | pair
+    assert measured(root, target_set(measure="change", lines=[line])).value == 0.0
+    with pytest.raises(ValueError, match="only changes can have a second pair"):
+        target_set(measure="difference", lines=[line])
+    with pytest.raises(ValueError, match="a second pair has two arms"):
+        target_set(measure="change", lines=[line | {"less_over": None}])
+
+
+def test_the_largest_of_several_arms_is_taken_seed_by_seed(root):
+    line = target_set().lines[0].model_dump() | {"others": [{"organization": "s0"}]}
+    assert measured(root, target_set(lines=[line])).value == 152.0  # S1 is larger in both seeds
+
+
+# -- seeds that lead -----------------------------------------------------------------------------
+
+
+def test_numbers_of_the_same_runs_count_once_in_a_mean(root):
+    paper = published_value("E-4", "mean_throughput", "S1")
+    sets = [
+        target_set(factor=1.06 * paper / 152.0),
+        target_set(factor=1.02 * paper / 152.0, quantity="the same runs again"),
+    ]
+    errors = Errors.of(compare(targets(*sets), Sources(root, engine="sim")))
+    assert (errors.num_targets, len(errors.apart)) == (2, 1)
+    assert errors.mean == pytest.approx(4.0)
+
+
+def test_a_goal_over_chance_is_judged_for_the_largest_and_the_median_group(root):
+    declared = targets(target_set()).model_copy(
+        update={"noise": NoiseGoal(largest=2.0, median=1.2)}
+    )
+    largest, median = page(declared, Sources(root, engine="sim"))[-1].rows.to_dict("records")
+    errors = Errors.of(compare(declared, Sources(root, engine="sim")))
+    assert largest["value"] == median["value"] == errors.mean / errors.expected
+    assert (largest["reached"], largest["where"][:6]) == ("not reached", "Levels")
+
+
+def test_fresh_seeds_lead_and_the_published_ones_stand_beside_them(root, capsys):
+    fresh = [
+        row(organization, seed, **{THROUGHPUT: value, "num_requests": 10})
+        for organization, value in (("s0", 100.0), ("s1", 190.0))
+        for seed in range(5000, 5032)
+    ]
+    record(root / "fresh" / "q1" / "sim", "q1", fresh)
+    assert run(main, ["compare=paper", f"ledgers={root}", f"out={root / 'out'}"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Ours is over 32 fresh seeds." in printed
+    numbers = pd.read_csv(root / "out" / "compare-numbers.csv")
+    stepwise = numbers[(numbers["table"] == "B-5") & (numbers["target"] == "b63")].iloc[0]
+    assert (stepwise["n"], stepwise["ours"]) == (32, pytest.approx(90.0))
+    assert (stepwise["published_seeds_n"], stepwise["published_seeds"]) == (2, 45.0)
+    tests = pd.read_csv(root / "out" / "compare-decisions.csv")
+    assert tests["n"].max() == 12  # as many as the paper has
+
+
+def test_fresh_seeds_that_are_not_there_are_refused_by_name(root):
+    with pytest.raises(AnalysisError, match="fresh=nowhere has no use because nowhere has no sim"):
+        main(["compare=paper", f"ledgers={root}", "fresh=nowhere"])
+    with pytest.raises(AnalysisError, match="fresh=nowhere has no use with seeds="):
+        main(["compare=paper", f"ledgers={root}", "fresh=nowhere", "seeds=all"])
