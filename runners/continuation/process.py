@@ -5,11 +5,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from runners.vllm.faults import EngineDied, EngineStalled
+from runners.vllm.faults import EngineDied, EngineStalled, RunFault
 from runners.vllm.process import EngineProcess
 
 _PERIOD_S = 0.02
@@ -67,7 +68,8 @@ class CheckProcess:
     ) -> None:
         if error is None:
             self._put("end")
-            self._process.wait(_END_S)
+            with suppress(RunFault):  # every answer is here, however it ends
+                self._process.wait(_END_S)
         self._process.kill()
         self._folder.cleanup()
 
