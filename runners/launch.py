@@ -26,7 +26,7 @@ from hsexp.config.campaigns import (
 from hsexp.config.catalog import as_override, options, read_option
 from hsexp.config.launch import Launch, parse_launch
 from hsexp.config.overrides import given_settings
-from hsexp.console import make_console
+from hsexp.ending import EXIT_REFUSED, print_error
 from hsexp.ledger import Ledger, LedgerError, Provenance
 from hsexp.plan.cells import Plan
 from hsexp.plan.contract import in_words
@@ -52,7 +52,7 @@ from runners.plan_view import print_counted, print_plan
 from runners.run_view import print_runs
 from runners.trial import Outcome
 
-EXIT_FAILED_CELLS, EXIT_REFUSED, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_FAILED_CELLS = 1
 
 LEDGERS = Path("ledgers")
 """Folder of all ledgers, below the working directory; each is <campaign>/<engine>."""
@@ -459,8 +459,3 @@ def _check_runs(plan: Plan) -> None:
     config = parse_run(plan.cells[0].config)
     if isinstance(config.workload, TraceWorkload):
         build(config.workload, config.arrivals, config.seed)
-
-
-def print_error(text: str) -> None:
-    """Print a line on standard error."""
-    make_console(stderr=True).print(text, markup=False)
