@@ -45,7 +45,7 @@ test-light: $(VENV)/.dev  ## every test that needs seconds and no vLLM
 	$(RUN) -m pytest $(WORKERS) 8 -m "not slow and not engine and not gpu"
 
 test-engine: $(VENV)/.cpu  ## real vLLM on this CPU: one schedule, equal bits, equal tokens
-	$(RUN) -m pytest $(WORKERS) 2 -m engine tests/engine
+	$(RUN) -m pytest $(WORKERS) 2 -m "engine and not slow" tests/engine
 
 mutate: $(VENV)/.dev  ## is wrong code noticed? 25 minutes; some of it: make mutate ONLY="a-name other-*"
 	$(RUN) tests/mutations/mutate.py $(ONLY)

@@ -13,7 +13,7 @@ from analysis.families import Adoption
 from analysis.ledgers import Ledgers
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import follow_config_dir
-from hsexp.console import make_console
+from hsexp.ending import EXIT_REFUSED, end_well, print_error
 from hsexp.ledger import LedgerError
 
 LEDGERS = Path("ledgers")
@@ -38,17 +38,21 @@ class Request:
 
 
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
-    """Exit code of a command: 0, or 2 with the reason on standard error.
+    """Exit code of a command: 0, or another one with the reason on standard error.
 
     Args:
         arguments: `config_dir=DIR` adds the options of a user's folder.
     """
-    try:
-        main(follow_config_dir(arguments))
-    except (AnalysisError, ConfigError, LedgerError) as error:
-        make_console(stderr=True).print(f"error: {error}", markup=False)
-        return 2
-    return 0
+
+    def command() -> int:
+        try:
+            main(follow_config_dir(arguments))
+        except (AnalysisError, ConfigError, LedgerError) as error:
+            print_error(f"error: {error}")
+            return EXIT_REFUSED
+        return 0
+
+    return end_well(command)
 
 
 def parse(

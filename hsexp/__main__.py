@@ -11,7 +11,7 @@ import runpy
 import sys
 
 from hsexp.config.base import ConfigError
-from hsexp.console import make_console
+from hsexp.ending import EXIT_REFUSED, end_well, print_error
 from hsexp.shadows import refuse_shadows
 
 _COMMANDS = {
@@ -23,8 +23,6 @@ _COMMANDS = {
 }
 """First word -> the module that `python -m` runs; by name, because each imports what it needs."""
 
-_EXIT_REFUSED = 2
-
 
 def script() -> int:
     """Entry point of the installed script `hsexp`."""
@@ -35,20 +33,16 @@ def script() -> int:
 
 def main() -> int:
     """Run the command line. Returns the exit code."""
+    return end_well(_run)
+
+
+def _run() -> int:
+    arguments = sys.argv[1:]
     try:
         refuse_shadows()
-        code = _run(sys.argv[1:])
-        sys.stdout.flush()
     except ConfigError as error:
-        make_console(stderr=True).print(f"error: {error}", markup=False)
-        code = _EXIT_REFUSED
-    except BrokenPipeError:  # the reader of a pipe has seen enough: `... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
-    return code
-
-
-def _run(arguments: list[str]) -> int:
+        print_error(f"error: {error}")
+        return EXIT_REFUSED
     if arguments and arguments[0] in _COMMANDS:
         del sys.argv[1]
         runpy.run_module(_COMMANDS[arguments[0]], run_name="__main__", alter_sys=True)

@@ -44,11 +44,11 @@ from hsexp.config.catalog import (
 )
 from hsexp.config.overrides import refuse_several_options
 from hsexp.console import make_console
+from hsexp.ending import EXIT_REFUSED, end_well, print_error
+from hsexp.engine.installed import plugin_fault
 from hsexp.engine.settings import KEY, SCHEDULER, EngineSettings, ServingSettings
 from hsexp.engine.targets import PatchError
 from hsexp.memory.geometry import ModelConfig
-
-EXIT_REFUSED, EXIT_INTERRUPTED = 2, 130
 
 _GROUPS = tuple(axis.name for axis in MEMORY_AXES)
 _OURS = ("stage", *(name for name in ServingSettings.model_fields if name != "model"))
@@ -124,6 +124,10 @@ class Command:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command line. Returns the exit code."""
+    return end_well(lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str]) -> int:
     if not arguments or "--help" in arguments:
         make_console().print((__doc__ or "").strip(), markup=False)
         return 0
@@ -133,15 +137,16 @@ def main(arguments: Sequence[str]) -> int:
             raise ConfigError(
                 "vllm is not installed here: make setup-cpu, or make setup-gpu on a CUDA machine"
             )
+        fault = plugin_fault()
+        if fault is not None:
+            raise ConfigError(fault)
         if command.stage == "plan":
             _print_plan(command.serve_arguments())
         else:
             _serve(command.serve_arguments())
     except (ConfigError, PatchError) as error:
-        make_console(stderr=True).print(f"error: {error}", markup=False)
+        print_error(f"error: {error}")
         return EXIT_REFUSED
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     return 0
 
 

@@ -12,6 +12,7 @@ from functools import partial
 
 from rich.console import Console
 
+from hsexp.ending import Stopped
 from hsexp.ledger import Attempt, Claim, Ledger, LedgerError, Provenance, utc_now
 from hsexp.plan.cells import Cell, Plan
 from runners.interrupt import deferred_interrupt
@@ -80,7 +81,7 @@ def run_plan(
 
     Raises:
         LedgerError: the ledger gives the plan's names another meaning, or cannot be written.
-        KeyboardInterrupt: Ctrl-C; every attempt that had ended is recorded.
+        Stopped: Ctrl-C, SIGTERM or SIGHUP; every attempt that had ended is recorded.
         WorkerStartError: a worker process cannot start.
     """
     ledger.agree(plan.contract)
@@ -171,7 +172,7 @@ class _Launch:
             except KeyboardInterrupt:
                 self._record(self._pool.wait(0.0))
                 self._report.stop(recorded=self._count["run_now"])
-                raise
+                raise Stopped from None
         return self._summarize()
 
     def release_claims(self) -> None:

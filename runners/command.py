@@ -15,17 +15,11 @@ from hsexp.config.launch import parse_launch
 from hsexp.config.overrides import refuse_several_options
 from hsexp.config.searchpath import follow_hydra
 from hsexp.console import make_console
+from hsexp.ending import EXIT_REFUSED, file_fault, print_error, stop_code
 from hsexp.ledger import LedgerError
 from hsexp.workload import TraceError
 from runners import sweep
-from runners.launch import (
-    EXIT_FAILED_CELLS,
-    EXIT_INTERRUPTED,
-    EXIT_REFUSED,
-    Result,
-    print_error,
-    run_launch,
-)
+from runners.launch import EXIT_FAILED_CELLS, Result, run_launch
 from runners.pool import WorkerStartError
 from runners.sweep import JobFailed, SweepFolder
 
@@ -51,9 +45,12 @@ def main() -> int:
             _exit_code = end.code if isinstance(end.code, int) else EXIT_REFUSED
     except JobFailed:  # Hydra lets it through under HYDRA_FULL_ERROR=1
         _exit_code = EXIT_FAILED_CELLS
-    except KeyboardInterrupt:  # while a launcher waits for jobs in other processes
+    except KeyboardInterrupt:
+        if SweepFolder.path is None:
+            raise
+        # A launcher waits for jobs in other processes.
         print_error("stopped; rerun the same command to continue")
-        _exit_code = EXIT_INTERRUPTED
+        _exit_code = stop_code()
     if SweepFolder.path is not None:
         _exit_code = max(_exit_code, _end_sweep())
     return _exit_code
@@ -77,14 +74,15 @@ def run_task(composed: DictConfig) -> None:
     sweep.configure_job()
     try:
         result, error = _carry_out(composed)
+    except KeyboardInterrupt:
+        sweep.write_job_report(exit_code=stop_code(), error="stopped", analyses=())
+        sys.exit(stop_code())
     except Exception as fault:  # every job must leave a report
         sweep.write_job_report(
             exit_code=EXIT_REFUSED, error=f"{type(fault).__name__}: {fault}", analyses=()
         )
         raise
     sweep.write_job_report(exit_code=result.exit_code, error=error, analyses=result.analyses)
-    if result.exit_code == EXIT_INTERRUPTED:
-        sys.exit(EXIT_INTERRUPTED)
     if result.exit_code != 0:
         sweep.fail_job(result.exit_code)
 
@@ -102,16 +100,18 @@ def _carry_out(composed: DictConfig) -> tuple[Result, str | None]:
     except _REFUSALS as error:
         print_error(f"error: {error}")
         return Result(exit_code=EXIT_REFUSED), str(error)
-    except KeyboardInterrupt:
-        return Result(exit_code=EXIT_INTERRUPTED), "stopped"
+    except OSError as error:
+        fault = file_fault(error)
+        if fault is None:
+            raise
+        print_error(f"error: {fault}")
+        return Result(exit_code=EXIT_REFUSED), fault
 
 
 def _end_sweep() -> int:
     assert SweepFolder.path is not None
     try:
-        return sweep.end_sweep(
-            SweepFolder.path, make_console(), analyse=_exit_code != EXIT_INTERRUPTED
-        )
+        return sweep.end_sweep(SweepFolder.path, make_console(), analyse=_exit_code != stop_code())
     except AnalysisError as error:
         print_error(f"error: {error}")
         return EXIT_REFUSED

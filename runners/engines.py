@@ -12,9 +12,11 @@ from hsexp.config.base import ConfigError
 from hsexp.config.device import DeviceConfig
 from hsexp.config.engine import VllmEngine
 from hsexp.config.launch import Launch
+from hsexp.engine.installed import plugin_fault
 from hsexp.user_cache import cache_folder
 from runners import sim
 from runners.trial import Outcome
+from runners.vllm import remains
 
 Engine = Literal["sim", "vllm"]
 
@@ -71,6 +73,8 @@ def num_workers(engine: Engine, asked: int | None, num_cores: int) -> int:
 def machine_for(engine: Engine) -> Iterator[None]:
     """Reserve this machine for a real engine; simulated runs share it.
 
+    Nothing of an engine lives when the reservation ends.
+
     Raises:
         ConfigError: another launch runs a real engine here.
     """
@@ -81,7 +85,10 @@ def machine_for(engine: Engine) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(path, timeout=0):
-            yield
+            try:
+                yield
+            finally:
+                remains.require_none()  # a launch that is stopped waits for its engine's end
     except Timeout:
         raise ConfigError(
             f"another launch runs a real engine on this machine ({path}); the two would disturb "
@@ -93,6 +100,9 @@ def _missing_for_vllm(device: DeviceConfig) -> str | None:
     for package in ("vllm", "torch"):
         if not _is_installed(package):
             return f"{package} is not installed"
+    fault = plugin_fault()
+    if fault is not None:
+        return fault
     if _platform(device) == "cuda" and not _has_gpu():
         return f"device {device.name} needs a GPU, and none is present (device=cpu needs no GPU)"
     return None

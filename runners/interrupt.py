@@ -1,4 +1,4 @@
-"""Handle Ctrl-C between two actions instead of inside one."""
+"""Handle Ctrl-C, SIGTERM and SIGHUP between two actions instead of inside one."""
 
 import signal
 import threading
@@ -6,31 +6,37 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that ask a command to stop."""
+
 
 @contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], None]]:
-    """Yield a check that raises KeyboardInterrupt once Ctrl-C was pressed.
+    """Yield a check that hands a signal that has come to its handler, which raises.
 
-    A second Ctrl-C acts at once. Outside the main thread, or where the signal is ignored, nothing
-    changes and the check never raises.
+    A second signal of the same kind acts at once. Outside the main thread, and for signals that
+    are ignored or have no handler of Python's, nothing changes.
     """
-    previous = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(previous):
+    if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
-    pressed = False
+    found = {number: signal.getsignal(number) for number in STOPS}
+    handlers = {number: handler for number, handler in found.items() if callable(handler)}
+    arrived: list[int] = []
 
-    def note(signal_number: int, frame: FrameType | None) -> None:
-        nonlocal pressed
-        pressed = True
-        signal.signal(signal.SIGINT, previous)
+    def note(number: int, frame: FrameType | None) -> None:
+        arrived.append(number)
+        signal.signal(number, handlers[signal.Signals(number)])
 
     def check() -> None:
-        if pressed:
-            raise KeyboardInterrupt
+        if arrived:
+            number = arrived.pop()
+            handlers[signal.Signals(number)](number, None)
 
-    signal.signal(signal.SIGINT, note)
+    for number in handlers:
+        signal.signal(number, note)
     try:
         yield check
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

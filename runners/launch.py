@@ -29,7 +29,7 @@ from hsexp.config.campaigns import (
 from hsexp.config.catalog import as_override, options, read_option
 from hsexp.config.launch import Launch, parse_launch
 from hsexp.config.overrides import given_settings
-from hsexp.console import make_console
+from hsexp.ending import EXIT_REFUSED, print_error
 from hsexp.ledger import Ledger, LedgerError, Provenance
 from hsexp.plan.cells import Plan
 from hsexp.plan.contract import in_words
@@ -54,7 +54,7 @@ from runners.plan_view import print_counted, print_plan
 from runners.run_view import print_refusals, print_runs
 from runners.trial import Outcome
 
-EXIT_FAILED_CELLS, EXIT_REFUSED, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_FAILED_CELLS = 1
 
 LEDGERS = Path("ledgers")
 """Folder of all ledgers, below the working directory; each is <campaign>/<engine>."""
@@ -463,8 +463,3 @@ def _check_runs(plan: Plan) -> None:
         memory_for(config.organization, config.model)
         with refused(f"organization {config.organization.name} under budget {config.budget.name}"):
             config.memory()
-
-
-def print_error(text: str) -> None:
-    """Print a line on standard error."""
-    make_console(stderr=True).print(text, markup=False)

@@ -2,8 +2,8 @@
 
 `concurrent.futures` breaks the whole pool when a process dies and cannot say which task it had;
 here each worker has its own pipe, a dead one is replaced, and the others continue. Workers are
-spawned, not forked: pandas and PyArrow own threads. A worker ignores Ctrl-C, which the terminal
-sends to it too, and ends when its parent does.
+spawned, not forked: pandas and PyArrow own threads. A worker leaves Ctrl-C, SIGTERM and SIGHUP,
+which a whole process group may receive, to its parent, and ends when its parent does.
 """
 
 import multiprocessing
@@ -18,11 +18,10 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Generic, Self, TypeVar
 
+from runners.interrupt import STOPS
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-
-_STOP_WAIT_S = 5.0
-"""A terminated worker ends at once unless it is stuck in the kernel; then it is killed."""
 
 
 class WorkerStartError(RuntimeError):
@@ -68,10 +67,8 @@ class WorkerPool(Generic[Task, Result]):
 
     def __exit__(self, *error: object) -> None:
         for worker in self._workers:
-            worker.process.terminate()
-        for worker in self._workers:
-            worker.process.join(_STOP_WAIT_S)
             worker.process.kill()
+        for worker in self._workers:
             worker.process.join()
             worker.connection.close()
         self._workers.clear()
@@ -111,7 +108,7 @@ class WorkerPool(Generic[Task, Result]):
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(self._function, theirs))
-        with _interrupts_blocked():
+        with _stops_blocked():
             process.start()
         theirs.close()
         worker: _Worker[Task] = _Worker(process=process, connection=ours)
@@ -134,7 +131,8 @@ class WorkerPool(Generic[Task, Result]):
             if not worker.ready:
                 worker.connection.recv()
                 worker.ready = True
-                return
+                if not worker.connection.poll():
+                    return
             result: Result = worker.connection.recv()
         except (EOFError, OSError):
             self._remove(worker)
@@ -156,6 +154,9 @@ class WorkerPool(Generic[Task, Result]):
 def _work(function: Callable[[Any], Any], connection: Connection) -> None:
     """Loop of a worker: receive tasks, send results, until the parent closes the pipe or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # no SIG_IGN: what a worker starts inherits that
+        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     connection.send(None)
     with suppress(EOFError):
@@ -172,11 +173,12 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Start processes in here so that they ignore Ctrl-C from their first instruction."""
-    resource_tracker.ensure_running()  # its own start would lift the block
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _stops_blocked() -> Iterator[None]:
+    """Start processes in here so that no signal of `STOPS` ends them before they take it over."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
+        resource_tracker.ensure_running()  # its own start would lift the block of the others
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

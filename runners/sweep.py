@@ -27,7 +27,8 @@ from rich.text import Text
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.overrides import refuse_empty_sweeps
 from hsexp.config.searchpath import follow_hydra
-from runners.launch import EXIT_REFUSED, Analysis, print_error
+from hsexp.ending import EXIT_REFUSED, file_fault, print_error
+from runners.launch import Analysis
 
 _SIDE_BY_SIDE = ("joblib", "ray", "submitit_local")
 """Launchers that fill the cores of one machine with jobs."""
@@ -55,9 +56,18 @@ class SweepFolder(Callback):
         except ConfigError as error:
             print_error(f"error: {error}")
             sys.exit(EXIT_REFUSED)  # Hydra turns any other error in a callback into a warning
-        SweepFolder.path = Path(config.hydra.sweep.dir)
-        for old in SweepFolder.path.glob("job-*.json"):
-            old.unlink()
+        folder = Path(config.hydra.sweep.dir)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for old in folder.glob("job-*.json"):
+                old.unlink()
+        except OSError as error:
+            print_error(
+                f"error: hydra.sweep.dir, the folder of the jobs' reports, cannot be written: "
+                f"{file_fault(error) or error}"
+            )
+            sys.exit(EXIT_REFUSED)
+        SweepFolder.path = folder
 
 
 class JobReport(Config):

@@ -1,11 +1,16 @@
 """The `vllm.general_plugins` entry point: active in every process that vLLM starts.
 
-Without `additional_config={"hsexp": ...}` every replaced function does what it did before.
+Without `additional_config={"hsexp": ...}` every replaced function does what it did before. With or
+without, the engine cores and workers that vLLM starts end when the process that started them ends.
 """
 
 import math
+import multiprocessing
 from collections.abc import Callable
 from typing import Any
+
+_STARTED_BY_VLLM = ("EngineCore", "VllmWorker", "ApiServer")
+"""How the names of vLLM's own processes begin."""
 
 
 def register() -> None:
@@ -18,12 +23,23 @@ def register() -> None:
 
     if targets.active:
         return
+    _die_with_parent()
     targets.verify_targets()
     _patch_configuration()
     _patch_engine_core()
     _patch_front_end()
     _patch_worker()
     targets.active = True
+
+
+def _die_with_parent() -> None:
+    """In a process that vLLM has started: without this, a killed server leaves its core behind."""
+    from hsexp.descent import die_with_parent
+
+    parent = multiprocessing.parent_process()
+    name = multiprocessing.current_process().name
+    if parent is not None and parent.pid is not None and name.startswith(_STARTED_BY_VLLM):
+        die_with_parent(parent.pid)
 
 
 def _patch_configuration() -> None:

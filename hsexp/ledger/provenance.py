@@ -60,10 +60,18 @@ class Provenance:
 def code_version(sources: Path = _SOURCES) -> str:
     """Package version, commit (in a checkout) and source digest: 0.1.0+0b1a258-dirty.3f9a0c12b7d4.
 
-    The digest distinguishes two states of a dirty checkout.
+    The version is "unknown" where the sources are not installed. The digest distinguishes two
+    states of a dirty checkout.
     """
     parts = [part for part in [_git_describe(sources), source_digest(sources)] if part]
-    return f"{version('hsexp')}+{'.'.join(parts)}"
+    return f"{_package_version()}+{'.'.join(parts)}"
+
+
+def _package_version() -> str:
+    try:
+        return version("hsexp")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def source_digest(sources: Path) -> str:

@@ -5,10 +5,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from runners.vllm.faults import EngineDied, EngineStalled
+from runners.vllm.faults import EngineDied, EngineStalled, RunFault
 from runners.vllm.process import EngineProcess
 
 _PERIOD_S = 0.02
@@ -61,7 +62,8 @@ class CheckProcess:
     def __exit__(self, error_type: type[BaseException] | None, *error: object) -> None:
         if error_type is None:
             self._put("end")
-            self._process.wait(_END_S)
+            with suppress(RunFault):  # every answer is here, however it ends
+                self._process.wait(_END_S)
         self._process.kill()
         self._folder.cleanup()
 

@@ -22,16 +22,13 @@ from runners.vllm.faults import (
 )
 from runners.vllm.load import WARMUP_TOKENS, Load, Measured, engine_request_id
 from runners.vllm.poller import Poller
-from runners.vllm.process import EngineProcess
+from runners.vllm.process import DEATH_WAIT_S, EngineProcess
 
 _LEAD_S = 0.5
 """Time before second 0 in which every sender gets ready."""
 
 _WATCH_S = 0.2
 """Period at which the engine is checked."""
-
-_DEATH_WAIT_S = 10.0
-"""A server whose engine has died refuses at once and ends a few seconds later."""
 
 _REASON_CHARACTERS = 300
 """Most characters of a server's message that a reason repeats."""
@@ -149,6 +146,7 @@ class _Client:
             else:
                 streams.finished(index)
                 return
+        await self._require_engine()
         raise ConnectionLost(
             f"request {request.request_id} lost {num_tries} connections, the last: {reason}"
         )
@@ -194,11 +192,20 @@ class _Client:
 
     async def _refuse(self, message: str, *, dying: bool) -> None:
         """Raise RequestRefused, or EngineDied if an engine that may be dying does so in time."""
-        give_up_ns = at(now_ns(), _DEATH_WAIT_S if dying else 0.0)
+        if dying:
+            await self._require_engine()
+        raise RequestRefused(message)
+
+    async def _require_engine(self) -> None:
+        """Give an engine that seems to be dying the time to do so.
+
+        Raises:
+            RunFault: it has ended.
+        """
+        give_up_ns = at(now_ns(), DEATH_WAIT_S)
         while now_ns() < give_up_ns:
             self._process.raise_if_ended("serving requests", EngineDied)
             await asyncio.sleep(_WATCH_S)
-        raise RequestRefused(message)
 
     async def _metrics(self) -> str:
         try:
@@ -207,7 +214,7 @@ class _Client:
                 text: str = await response.text()
                 return text
         except _BROKEN as error:
-            await asyncio.sleep(2 * _WATCH_S)
+            await self._require_engine()
             raise ConnectionLost(f"/metrics: {type(error).__name__}: {error}") from None
 
     def _body(self, index: int, retry: int) -> bytes:

@@ -11,8 +11,7 @@ from hsexp.engine.settings import EngineSettings
 from hsexp.plan.run import VllmRunConfig
 
 SCHEDULER = "hsexp.engine.recording.RecordingScheduler"
-SERVER = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
-"""vLLM's server without its command line, whose start fails in the CPU build of 0.27.1."""
+SERVER = (sys.executable, "-m", "runners.vllm.api_server")
 
 _GIB = 2**30
 _DTYPES = {2: "bfloat16", 4: "float32"}
@@ -103,7 +102,8 @@ def server_flags(arguments: dict[str, Any], *, model: Path, port: int, grace_s: 
 def environment_of(config: VllmRunConfig) -> dict[str, str]:
     """Environment variables for vLLM."""
     environment = {
-        "VLLM_SERVER_DEV_MODE": "1",  # the prefix cache is emptied behind the warm-up
+        "VLLM_SERVER_DEV_MODE": "0",  # whatever the user's shell says
+        "VLLM_API_KEY": "",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",  # the weights are on this machine by now
     }

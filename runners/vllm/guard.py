@@ -7,12 +7,14 @@ engine orphans. It ends the engine, and everything the engine started,
     when its standard input closes    the runner has died, however: the kernel closes the pipe
     on SIGTERM                        passed on to the engine, which may end in its own way
     when the engine ends              what it left behind is killed
+    when a part of it was killed      after a moment, in which it may say more in its log (`family`)
+    when it is killed itself          the kernel kills the engine; `api_server` says what follows
 
 and then ends with the engine's exit code, or 128 + the number of the signal that killed it. It
-imports only the standard library, so that it starts at once.
+imports nothing heavy, so that it starts at once.
 """
 
-import ctypes
+import math
 import os
 import signal
 import subprocess
@@ -20,15 +22,22 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_LIBC = ctypes.CDLL(None, use_errno=True)
+from hsexp.descent import adopt_orphans, die_with_thread
+from runners.vllm.family import VARIABLE, Family
+
+_PERIOD_S = 0.1
+
+_LAST_WORDS_S = 4.0
+"""An engine whose core was killed notices within three seconds, or not at all."""
 
 
 def main(log: str, *command: str) -> int:
     """Run the command to its end. Returns the exit code."""
-    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    adopt_orphans()
+    family = Family(Path(f"{log}.family"))
     with Path(log).open("ab") as output:
         process = subprocess.Popen(
             command,
@@ -36,19 +45,33 @@ def main(log: str, *command: str) -> int:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_die_with_guard,
+            env={**os.environ, VARIABLE: f"{log}.family"},
+            preexec_fn=partial(die_with_thread, os.getpid()),
         )
     signal.signal(signal.SIGTERM, lambda *_: _kill(process.pid, signal.SIGTERM))
     threading.Thread(target=_kill_without_runner, args=(process.pid,), daemon=True).start()
-    code = process.wait()
+    killed = _wait(process, family)
     _kill_group(process.pid)
+    code = process.wait()
     _kill_orphans()
+    family.close()
+    if killed is not None:
+        with Path(log).open("a") as output:
+            output.write(f"\n{killed}\n")  # what came before may be half a line
     return code if code >= 0 else 128 - code
 
 
-def _die_with_guard() -> None:
-    """In the child, before it becomes the engine."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def _wait(process: "subprocess.Popen[bytes]", family: Family) -> str | None:
+    """Wait for the engine's end, or for a while after a part of it was killed: says which."""
+    killed, give_up = None, math.inf
+    while time.monotonic() < give_up:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_PERIOD_S)
+            break
+        if killed is None and (killed := family.killed()) is not None:
+            give_up = time.monotonic() + _LAST_WORDS_S
+    was_killed_itself = process.returncode is not None and process.returncode < 0
+    return None if was_killed_itself else killed  # its parts have died with it
 
 
 def _kill_without_runner(group: int) -> None:

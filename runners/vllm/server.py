@@ -12,7 +12,14 @@ from typing import Any, Self
 from hsexp.config.engine import LimitsConfig
 from runners.vllm.client import run_load
 from runners.vllm.exposition import Exposition
-from runners.vllm.faults import BootFailed, BootTimeout, KnobDiffers, PortTaken, RecordTorn
+from runners.vllm.faults import (
+    BootFailed,
+    BootTimeout,
+    ConnectionLost,
+    KnobDiffers,
+    PortTaken,
+    RecordTorn,
+)
 from runners.vllm.load import Load, Measured
 from runners.vllm.process import EngineProcess
 from runners.vllm.readback import Report
@@ -20,6 +27,8 @@ from runners.vllm.readback import Report
 _HEALTH_PERIOD_S = 0.25
 _HTTP_TIMEOUT_S = 10.0
 _INFO = "hsexp:engine_info"
+
+_UNREACHABLE = (urllib.error.URLError, ConnectionError, TimeoutError)
 
 
 class HttpEngine:
@@ -58,8 +67,13 @@ class HttpEngine:
 
         Raises:
             KnobDiffers: it serves without an organization.
+            RunFault: it does not answer.
         """
-        page = Exposition(self._get("/metrics"))
+        try:
+            page = Exposition(self._get("/metrics"))
+        except _UNREACHABLE as error:
+            self._process.raise_if_ending("booting", BootFailed)
+            raise ConnectionLost(f"/metrics: {type(error).__name__}: {error}") from None
         for sample in page.samples(_INFO):
             return sample.labels
         raise KnobDiffers(f"the server does not report {_INFO}: no organization is active")
@@ -104,7 +118,7 @@ class HttpEngine:
     def _is_healthy(self) -> bool:
         try:
             self._get("/health")
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
+        except _UNREACHABLE:
             return False
         return True
 

@@ -1,6 +1,6 @@
 """Cells of a few short requests, and runs of them against the scripted server.
 
-As a program it is a launch that can be killed: `python fake_runs.py LEDGER SCRIPT`.
+As a program it is a launch that can be killed: `python fake_runs.py FOLDER [SCRIPT]`.
 """
 
 import json
@@ -104,10 +104,10 @@ def program(script: Path) -> tuple[str, ...]:
 def living(script: Path) -> list[int]:
     """Processes of the scripted servers, and what they started, that still run."""
     pids = map(int, Path(f"{script}.pids").read_text().split())
-    return [pid for pid in pids if _runs(pid)]
+    return [pid for pid in pids if runs(pid)]
 
 
-def _runs(pid: int) -> bool:
+def runs(pid: int) -> bool:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -158,5 +158,6 @@ if __name__ == "__main__":
     os.setsid()
     folder = Path(sys.argv[1])
     made = make_cell(folder)
-    write_script(folder / "script.json", made, token_s=60.0)
+    script = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {"token_s": 60.0}
+    write_script(folder / "script.json", made, **script)
     launch(folder / "ledger", seeds_plan(made, 1), folder / "script.json")

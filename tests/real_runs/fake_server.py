@@ -15,9 +15,13 @@ the record that the engine's scheduler would keep. The script may say
     short, other_prompt what the answers do wrong
     drop                so many connections are cut in the middle
     no_end, slow_end_s  how the record ends
+    family              a core below the server and a worker below it, as vLLM has them; their
+                        process ids are in SCRIPT.json.family
+    deaf                with a family: nobody notices the death of a core or worker
 """
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -26,6 +30,42 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+if __name__ == "__mp_main__":  # as in runners.vllm.api_server
+    from hsexp.descent import die_with_parent
+    from runners.vllm import family
+
+    die_with_parent(os.getppid())
+    family.join()
+
+
+def run_core(script_path, deaf):
+    """A core: starts a worker, and ends when that has died."""
+    worker = start("VllmWorker-0", run_worker, script_path)
+    while deaf or worker.is_alive():
+        time.sleep(0.01)
+    os._exit(1)
+
+
+def run_worker(script_path):
+    time.sleep(3600)
+
+
+def start(name, run, script_path, *more):
+    process = multiprocessing.get_context("spawn").Process(
+        target=run, name=name, args=(script_path, *more)
+    )
+    process.start()
+    with Path(f"{script_path}.family").open("a") as file:
+        file.write(f"{name} {process.pid}\n")
+    return process
+
+
+def watch(core):
+    core.join()
+    sys.stdout.write("RuntimeError: the engine core is dead\n")
+    sys.stdout.flush()
+    os._exit(1)
 
 
 class Engine:
@@ -50,6 +90,8 @@ class Engine:
         return {"preemptions": 0, "lost_checkpoints": 5}
 
     def end(self, *_):
+        sys.stdout.write("Shutting down\n")
+        sys.stdout.flush()
         time.sleep(self.script.get("slow_end_s", 0.0))
         if not self.script.get("no_end"):
             self.write("end", time.monotonic_ns(), self.counters(), 0, 0)
@@ -157,6 +199,10 @@ def main(script_path, *flags):
     child = subprocess.Popen(["sleep", "3600"], start_new_session=True)
     with Path(f"{script_path}.pids").open("a") as file:
         file.write(f"{os.getpid()} {child.pid} ")
+    if script.get("family"):
+        core = start("EngineCore", run_core, script_path, script.get("deaf", False))
+        if not script.get("deaf"):
+            threading.Thread(target=watch, args=(core,), daemon=True).start()
     starts = Path(f"{script_path}.starts")
     starts.write_text(starts.read_text() + "x" if starts.exists() else "x")
     if len(starts.read_text()) <= script.get("ports_taken", 0):
