@@ -11,11 +11,15 @@ and written as CSV, LaTeX and Markdown to <ledger>/analysis (tables over several
   adoption=complete_case|invalid   how to treat a run in doubt (Appendix E.14)
   config_dir=DIR                   a folder with campaigns and options of your own
 
-python -m analysis compare=paper [ledgers=ROOT] [engine=sim] [seeds=published|all|FIRST-LAST]
-                   [out=DIR]
+python -m analysis compare=paper [ledgers=ROOT] [fresh=DIR] [engine=sim]
+                   [seeds=published|all|FIRST-LAST] [out=DIR]
 
-Compares each published number with ours. For more seeds than the paper's, run
-`python -m hsexp campaign=paper seeds=[...] ledger=ROOT`, then pass ledgers=ROOT seeds=all.
+Compares each published number with ours, and says what became of every one. Fresh seeds lead where
+they have run, those of the paper stand beside them.
+
+  fresh=DIR     ledgers of fresh seeds, DIR/<campaign>/<engine>; the default is ROOT/fresh
+  seeds=all     one set of seeds instead: all that ROOT has, as of
+                `python -m hsexp campaign=paper seeds=[...] ledger=ROOT`
 
 python -m analysis calibrate ledger=DIR [ledger=DIR ...] [device=NAME] [out=FILE] [overwrite=true]
 python -m analysis calibrate source=paper

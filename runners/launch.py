@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +13,7 @@ from hydra import compose
 from pydantic import Field
 from rich.console import Console
 
+from analysis.command import FRESH
 from analysis.config import campaigns as analysed_campaigns
 from analysis.config import listing
 from analysis.errors import AnalysisError, NoInputsError
@@ -31,7 +32,7 @@ from hsexp.config.launch import Launch, parse_launch
 from hsexp.config.overrides import given_settings
 from hsexp.ending import EXIT_REFUSED, print_error
 from hsexp.ledger import Ledger, LedgerError, Provenance
-from hsexp.plan.cells import Plan
+from hsexp.plan.cells import Plan, format_seeds
 from hsexp.plan.contract import in_words
 from hsexp.plan.planner import make_plan
 from hsexp.plan.resolve import (
@@ -182,7 +183,27 @@ def _run_collection(collection: CollectionCampaign, launch: Launch, command: _Co
     members = {name: _member(name, collection, passed_on) for name in collection.campaigns}
     _require_a_use(collection, members.values())
     engine, _ = choose_engine(launch.engine.name, launch.device)
-    command = replace(command, root=launch.ledger or LEDGERS)
+    root = launch.ledger or LEDGERS
+    results = _run_members(collection, members, replace(command, root=root))
+    if collection.fresh_seeds and launch.seeds is None and engine == "sim":
+        command.console.print(
+            f"{collection.name}: the same on fresh seeds, {format_seeds(collection.fresh_seeds)}"
+        )
+        fresh = [*passed_on, f"seeds={list(collection.fresh_seeds)}"]
+        members = {name: _member(name, collection, fresh) for name in collection.campaigns}
+        results += _run_members(collection, members, replace(command, root=root / FRESH))
+    if launch.stage == "all" and collection.compare is not None:
+        _compare(collection.compare, launch, engine)
+    return Result(
+        exit_code=max(result.exit_code for result in results),
+        analyses=tuple(analysis for result in results for analysis in result.analyses),
+    )
+
+
+def _run_members(
+    collection: CollectionCampaign, members: Mapping[str, "_Member"], command: _Command
+) -> list[Result]:
+    """Run the members one after the other, each with its ledger below the command's root."""
     start, results = time.monotonic(), []
     for name, member in members.items():
         for setting in member.foreign:
@@ -198,12 +219,7 @@ def _run_collection(collection: CollectionCampaign, launch: Launch, command: _Co
         f"{collection.name}: {len(members)} campaigns in {time.monotonic() - start:.0f} s"
         + (f", {incomplete} of them not complete" if incomplete else "")
     )
-    if launch.stage == "all" and collection.compare is not None:
-        _compare(collection.compare, launch, engine)
-    return Result(
-        exit_code=max(result.exit_code for result in results),
-        analyses=tuple(analysis for result in results for analysis in result.analyses),
-    )
+    return results
 
 
 @dataclass(frozen=True, kw_only=True)

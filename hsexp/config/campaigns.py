@@ -3,7 +3,7 @@
 from types import GenericAlias
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from hsexp.config.axes import AXES, Axes
 from hsexp.config.axis import Axis, InBlock, holding
@@ -249,6 +249,12 @@ class ScaleConfig(Config):
     """Blocks that a campaign has at this scale, by its name."""
 
 
+def _distinct(seeds: tuple[Seed, ...]) -> tuple[Seed, ...]:
+    if len(set(seeds)) < len(seeds):
+        raise ValueError("must not name a seed twice")
+    return seeds
+
+
 class CollectionCampaign(Campaign):
     """Several campaigns of any kind, one after the other.
 
@@ -259,6 +265,9 @@ class CollectionCampaign(Campaign):
     campaigns: Annotated[tuple[Name, ...], Field(min_length=1)]
     compare: Name | None = None
     """Comparison page that ends it (`python -m analysis compare=NAME`)."""
+    fresh_seeds: Annotated[tuple[Seed, ...], AfterValidator(_distinct)] = ()
+    """Seeds that a simulation runs too, in ledgers of their own below `fresh/`, unless the launch
+    names seeds; they lead the page. Empty runs none."""
 
 
 class LabCampaign(CountedCampaign):
