@@ -49,7 +49,10 @@ class EvictionOrder(Protocol):
 class EvictionSettings(Config, ABC):
     """Settings of an order of eviction."""
 
+    kind: str
+    """The rule: a name of ours, or the `module.Class` of these settings."""
     name: Name
+    """The option; two options of one rule have different settings."""
 
     @abstractmethod
     def order(self, own: EvictionOrder) -> EvictionOrder:

@@ -76,7 +76,10 @@ class WaitingSettings(Config, ABC):
     by_arrival: ClassVar[bool] = False
     """Whether the order is that of arrival. An engine that has such a queue keeps its own."""
 
+    kind: str
+    """The rule: a name of ours, or the `module.Class` of these settings."""
     name: Name
+    """The option; two options of one rule have different settings."""
 
     @abstractmethod
     def build(self, prospects: Prospects[Any]) -> WaitingOrder[Any]:
