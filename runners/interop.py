@@ -146,16 +146,17 @@ def _check_kind(result: Mapping[str, Any], device: str) -> None:
             raise ConfigError(
                 f"{name} is {value}: a simulated run is not imported as a measured one"
             )
-    for name, known in (
+    expected: tuple[tuple[str, tuple[str | None, ...]], ...] = (
         ("backend", _BACKENDS),
         ("endpoint_type", (*_BACKENDS, None)),
         ("data_kind", ("measured", None)),
         ("device", (device, None)),
-    ):
-        value = result.get(name)
-        if value not in known:
-            spelled = " or ".join(str(each) for each in known if each is not None)
-            raise ConfigError(f"{name} must be {spelled}, got {value!r}")
+    )
+    for name, known in expected:
+        found = result.get(name)
+        if found not in known:
+            spelled = " or ".join(each for each in known if each is not None)
+            raise ConfigError(f"{name} must be {spelled}, got {found!r}")
 
 
 def to_record(result: Mapping[str, Any]) -> RunRecord:
