@@ -157,7 +157,7 @@ def _compose(overrides: list[str]) -> dict[str, Any]:
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
             composed = compose("serve", [*overrides, *as_override()])
         data: Any = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise ConfigError(str(error).strip()) from None
     return dict(data)
 

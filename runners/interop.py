@@ -142,25 +142,22 @@ def _check_kind(result: Mapping[str, Any], device: str) -> None:
     Raises:
         ConfigError: it was simulated, or it is of another server or device; names the field.
     """
-    for name, simulated in (
-        ("backend", "sim"),
-        ("endpoint_type", "sim"),
-        ("data_kind", "simulated"),
-    ):
-        if result.get(name) == simulated:
+    for name, value in (("backend", "sim"), ("endpoint_type", "sim"), ("data_kind", "simulated")):
+        if result.get(name) == value:
             raise ConfigError(
-                f"{name} is {simulated}: a simulated run is not imported as a measured one"
+                f"{name} is {value}: a simulated run is not imported as a measured one"
             )
-    for field, known in (
+    expected: tuple[tuple[str, tuple[str | None, ...]], ...] = (
         ("backend", _BACKENDS),
         ("endpoint_type", (*_BACKENDS, None)),
         ("data_kind", ("measured", None)),
         ("device", (device, None)),
-    ):
-        value = result.get(field)
-        if value not in known:
-            spelled = " or ".join(str(each) for each in known if each is not None)
-            raise ConfigError(f"{field} must be {spelled}, got {value!r}")
+    )
+    for field, known in expected:
+        found = result.get(field)
+        if found not in known:
+            spelled = " or ".join(each for each in known if each is not None)
+            raise ConfigError(f"{field} must be {spelled}, got {found!r}")
 
 
 def to_record(result: Mapping[str, Any]) -> RunRecord:

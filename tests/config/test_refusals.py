@@ -1,12 +1,17 @@
 """Bad input at the real entry: exit code not 0, the field and its value named, no ledger made."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import commands
 import pytest
-from launches import Command, planned
+from launches import Command, composed_data, planned
 
+from hsexp.config.base import ConfigError
+from hsexp.config.launch import parse_launch
 from hsexp.ledger import Ledger
+from hsexp.plan.planner import make_plan
 
 REFUSED: list[tuple[list[str], str]] = [
     # A choice that does not exist: Hydra names it and lists those that do.
@@ -30,6 +35,10 @@ REFUSED: list[tuple[list[str], str]] = [
     (["model.num_recurrent_layers=1.5"], "model.num_recurrent_layers must be a valid integer"),
     (["admission.cap=[63]"], "admission.cap must be a valid integer, got [63]"),
     (["seeds=76400"], "seeds must be a list, got 76400"),
+    (["arrivals.rate_per_s=[1,2]"], "arrivals.rate_per_s must be a valid number, got [1, 2]"),
+    (["arrivals.rate_per_s={a: 1}"], "arrivals.rate_per_s must be a valid number"),
+    (["workload.sharing=[0.5]"], "workload.sharing must be a valid number, got [0.5]"),
+    (["seeds=[1"], "no viable alternative at input '[1'"),
     (["stage=draw"], "stage must be 'plan', 'run' or 'all', got 'draw'"),
     # Sets that are none.
     (["seeds=[]"], "seeds must not be empty, got []"),
@@ -103,10 +112,46 @@ def test_bad_input_is_refused_before_anything_runs(
     has_campaign = overrides[0].startswith("campaign=")
     arguments = overrides if has_campaign else ["campaign=q6", *overrides]
     code, printed = command(*arguments, "ledger=ledger")
-    assert code != 0
+    assert code == 2
     assert message in printed
     assert "Traceback" not in printed
     assert not any(tmp_path.iterdir())
+
+
+def settings_of(data: dict[str, Any], above: str = "") -> Iterator[str]:
+    for name, value in data.items():
+        yield f"{above}{name}"
+        if isinstance(value, dict) and name != "campaign":
+            yield from settings_of(value, f"{above}{name}.")
+
+
+def replaced(data: dict[str, Any], setting: str, value: object) -> dict[str, Any]:
+    name, _, rest = setting.partition(".")
+    return data | {name: replaced(data[name], rest, value) if rest else value}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value", [[1, 2], {"a": 1}], ids=str)
+@pytest.mark.parametrize(
+    "launch",
+    [
+        ("campaign=q6", "seeds=[76400]", "organization=s2", "budget=b63"),
+        ("campaign=q6", "seeds=[76400]", "device=cpu", "model=falcon_h1_mini", "retention=k2"),
+    ],
+    ids=" ".join,
+)
+def test_a_list_or_a_mapping_for_any_setting_is_refused_in_words(
+    launch: tuple[str, ...], value: object
+) -> None:
+    """Never with another error than a refusal. A list of seeds is none."""
+    data = composed_data(*launch)
+    for setting in settings_of(data):
+        try:
+            make_plan(parse_launch(replaced(data, setting, value)), engine="sim")
+        except ConfigError as refusal:
+            assert str(refusal), setting
+        except Exception as error:
+            raise AssertionError(f"{setting}={value} ends in {error!r}") from error
 
 
 def test_every_refused_setting_is_named_at_once(command: Command) -> None:

@@ -32,3 +32,16 @@ def test_a_contradiction_is_told_before_anything_is_loaded(
     arguments = ["stage=plan", "organization=s2", f"model={tmp_path}", "block_size=64"]
     assert main([*arguments, "skip_tokenizer_init=true"]) == EXIT_REFUSED
     assert "block_size 64 contradicts hsexp, which makes it 512" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("refused", ["model=nobody/[1]", "max_num_seqs=-1", "admission=null"])
+def test_what_vllm_refuses_is_one_line(
+    refused: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_config(tmp_path, FALCON_H1_7B)
+    own = {"model": str(tmp_path), "organization": "s2", "stage": "plan"}
+    own |= {"skip_tokenizer_init": "true"} | dict([refused.split("=")])
+    assert main([f"{name}={value}" for name, value in own.items()]) == EXIT_REFUSED
+    said = capsys.readouterr().err.splitlines()
+    assert len([line for line in said if line.startswith("error: ")]) == 1
+    assert not any("Traceback" in line for line in said)
