@@ -1,6 +1,6 @@
 """python -m hsexp.serve organization=s2 model=MODEL [budget_gib=4] [admission.headroom=0.19]
-                      [retention=k2] [port=8000] [stage=plan] [config_dir=DIR]
-                      [vLLM's own options]
+                      [retention=k2] [host=127.0.0.1] [port=8000] [api_key=KEY] [stage=plan]
+                      [config_dir=DIR] [vLLM's own options]
 
 Starts vLLM's OpenAI-compatible server with one of the memory organizations.
 
@@ -9,6 +9,10 @@ Starts vLLM's OpenAI-compatible server with one of the memory organizations.
   organization=s2   an option of conf/organization; organization.block_size=256 changes a value
   budget_gib=4      state of all layers on one device; budget_bytes=N is that of one layer, as in
                     a campaign; neither: all that vLLM has (gpu_memory_utilization and the like)
+  host=0.0.0.0      listens on every address of the machine; the default is 127.0.0.1, this machine
+                    alone
+  api_key=KEY       what clients must send; it goes to the environment at once, so that no list of
+                    processes and no log shows it. VLLM_API_KEY does the same
   stage=plan        prints the pools and the same command for `vllm serve`, and starts nothing
   config_dir=DIR    a folder with options of your own, such as DIR/organization/NAME.yaml
 
@@ -17,11 +21,13 @@ enforce_eager=true is --enforce-eager. Defaults are in conf/serve.yaml.
 """
 
 import importlib.util
+import ipaddress
 import json
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hydra import compose, initialize_config_dir
@@ -52,7 +58,8 @@ from hsexp.memory.geometry import ModelConfig
 
 _GROUPS = tuple(axis.name for axis in MEMORY_AXES)
 _OURS = ("stage", *(name for name in ServingSettings.model_fields if name != "model"))
-"""First parts of the names in conf/serve.yaml; all other names except `model` are vLLM's."""
+"""First parts of the names in conf/serve.yaml; all other names except `model`, `host` and `api_key`
+are vLLM's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +72,9 @@ class Command:
     settings: dict[str, Any]
     """For `additional_config`, without values that equal conf/serve.yaml."""
     vllm_options: dict[str, str]
+    host: str
+    api_key: str | None = field(repr=False)
+    """Never an argument of `vllm serve`, which logs them."""
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> "Command":
@@ -80,7 +90,9 @@ class Command:
                 raise ConfigError(f"arguments are key=value, got {argument!r}")
             if key in _GROUPS:
                 read_option(key, value)
-            if key.split(".")[0] in _OURS:
+            if key.replace("-", "_") == "api_key":
+                others["api_key"] = value
+            elif key.split(".")[0] in _OURS:
                 ours.append(argument)
             else:
                 others[key] = value
@@ -89,15 +101,23 @@ class Command:
             raise ConfigError("organization is required, such as organization=s2")
         if not others.get("model"):
             raise ConfigError("model is required, such as model=falcon_h1_mini")
-        stage = composed.pop("stage")
+        stage, host, api_key = (composed.pop(name) for name in ("stage", "host", "api_key"))
         if stage not in ("plan", "serve"):
             raise ConfigError(f"stage must be plan or serve, got {stage!r}")
         return cls(
             stage=stage,
             model=others.pop("model"),
             settings=_shortest(composed, defaults),
+            host=others.pop("host", host),
+            api_key=others.pop("api_key", api_key),
             vllm_options=others,
         )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether other machines may reach the server, and need no key."""
+        has_key = bool(self.api_key or os.environ.get("VLLM_API_KEY"))
+        return not (has_key or "uds" in self.vllm_options or _is_loopback(self.host))
 
     def serve_arguments(self) -> list[str]:
         """Arguments of `vllm serve`.
@@ -117,7 +137,7 @@ class Command:
                 model = shape.checkpoint
         flags = ["--scheduler-cls", SCHEDULER]
         flags += ["--additional-config", json.dumps({KEY: self.settings})]
-        for name, value in (implied | self.vllm_options).items():
+        for name, value in (implied | self.vllm_options | {"host": self.host}).items():
             flags += _flag(name, value)
         return [model, *flags]
 
@@ -143,6 +163,13 @@ def _run(arguments: Sequence[str]) -> int:
         if command.stage == "plan":
             _print_plan(command.serve_arguments())
         else:
+            if command.api_key is not None:
+                _hide(command.api_key)
+            if command.is_open:
+                print_error(
+                    f"warning: {command.host} is open to other machines, and nobody needs a key: "
+                    "give api_key=KEY or VLLM_API_KEY, or leave out host"
+                )
             _serve(command.serve_arguments())
     except (ConfigError, PatchError) as error:
         print_error(f"error: {error}")
@@ -181,6 +208,24 @@ def _flag(name: str, value: str) -> list[str]:
     if value.lower() in ("true", "false"):
         return [f"--{dashed}" if value.lower() == "true" else f"--no-{dashed}"]
     return [f"--{dashed}", value]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _hide(api_key: str) -> None:
+    """Start this program again with the key in its environment instead of its arguments."""
+    os.environ["VLLM_API_KEY"] = api_key
+    kept = [
+        argument
+        for argument in sys.orig_argv[1:]
+        if argument.partition("=")[0].replace("-", "_") != "api_key"
+    ]
+    os.execv(sys.executable, [sys.executable, *kept])
 
 
 def _serve(arguments: list[str]) -> None:

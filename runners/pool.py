@@ -158,8 +158,8 @@ def _work(function: Callable[[Any], Any], connection: Connection) -> None:
         signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    connection.send(None)
-    with suppress(EOFError):
+    with suppress(EOFError, BrokenPipeError):
+        connection.send(None)
         while True:
             connection.send(function(connection.recv()))
 

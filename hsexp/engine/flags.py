@@ -13,6 +13,7 @@ from typing import Any
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.logger import init_logger
+from vllm.platforms import current_platform
 from vllm.utils.import_utils import resolve_obj_by_qualname
 
 from hsexp.config.base import ConfigError
@@ -24,7 +25,7 @@ from hsexp.engine.refusals import (
     refuse_short_steps,
     refuse_two_orders,
 )
-from hsexp.engine.settings import KEY, SCHEDULER, ServingSettings
+from hsexp.engine.settings import KEY, SCHEDULER, EngineSettings, ServingSettings
 
 logger = init_logger(f"vllm.{__name__}")
 
@@ -64,10 +65,25 @@ def apply_flags(args: EngineArgs, create: Callable[[], VllmConfig]) -> VllmConfi
     _agree(args, "mamba_block_size", layout.checkpoint_grid)
     config.cache_config.mamba_block_size = layout.checkpoint_grid
     _require_kept(config, asynchronous=asynchronous)
+    _give_budget(config, settings)
     config.additional_config = args.additional_config | settings.additional_config()
     if not asynchronous:
         logger.info("%s schedules without looking ahead: async_scheduling is off", SCHEDULER)
     return config
+
+
+def _give_budget(config: VllmConfig, settings: EngineSettings) -> None:
+    """Tell vLLM on a CPU how large its cache is.
+
+    Otherwise it wants gpu_memory_utilization of the machine's whole memory, 92 %, to be free,
+    whatever the budget. VLLM_CPU_KVCACHE_SPACE and kv_cache_memory_bytes are left as they are.
+    """
+    cache = config.cache_config
+    is_open = settings.budget_bytes is None
+    if current_platform.is_cpu() and cache.kv_cache_memory_bytes is None and not is_open:
+        cache.kv_cache_memory_bytes = (
+            settings.plan.total_bytes * settings.model.num_attention_layers
+        )
 
 
 def _derive(args: EngineArgs, wanted: ServingSettings, *, asynchronous: bool) -> None:

@@ -38,6 +38,8 @@ def test_a_command_becomes_two_flags_and_vllms_own_options() -> None:
         "8192",
         "--enforce-eager",
         "--no-enable-log-requests",
+        "--host",
+        "127.0.0.1",
     ]
 
 
@@ -65,6 +67,40 @@ def test_a_command_that_means_nothing_is_refused_in_one_line(
     assert main(arguments) == EXIT_REFUSED
     said = capsys.readouterr().err
     assert said.startswith("error: ") and reason in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_open"),
+    [
+        ([], False),
+        (["host=localhost"], False),
+        (["host=127.3.0.9"], False),
+        (["host=::1"], False),
+        (["host=0.0.0.0"], True),
+        (["host=::"], True),
+        (["host=10.0.0.7"], True),
+        (["host=somewhere.example"], True),
+        (["host=0.0.0.0", "api_key=k"], False),
+        (["host=0.0.0.0", "uds=/tmp/socket"], False),
+    ],
+)
+def test_a_server_is_open_where_others_reach_it_and_need_no_key(
+    arguments: list[str], is_open: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VLLM_API_KEY", raising=False)
+    assert Command.parse(["organization=s2", "model=m", *arguments]).is_open is is_open
+
+
+def test_a_key_in_the_environment_closes_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", "k")
+    assert not Command.parse(["organization=s2", "model=m", "host=0.0.0.0"]).is_open
+
+
+@pytest.mark.parametrize("name", ["api_key", "api-key"])
+def test_a_key_is_in_no_argument_of_vllm_and_in_no_text_about_the_command(name: str) -> None:
+    command = Command.parse(["organization=s2", "model=m", f"{name}=a,b=secret"])
+    assert command.api_key == "a,b=secret"
+    assert "secret" not in " ".join([*command.serve_arguments(), repr(command)])
 
 
 def test_the_defaults_of_the_command_are_those_of_the_two_flags() -> None:
