@@ -175,6 +175,8 @@ def _run_collection(collection: CollectionCampaign, launch: Launch, command: _Co
         for item in command.overrides
         if item.partition("=")[0] != "ledger" and not item.startswith(("campaign=", "campaign."))
     ]
+    if launch.seeds is not None and "seeds" not in given_settings(command.overrides):
+        passed_on.append(f"seeds={list(launch.seeds)}")  # those of the collection's own file
     members = {name: _member(name, collection, passed_on) for name in collection.campaigns}
     _require_a_use(collection, members.values())
     engine, _ = choose_engine(launch.engine.name, launch.device)

@@ -1,6 +1,7 @@
 """How far a comparison is from the paper: errors by group, and the goals for them."""
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -40,6 +41,12 @@ class Errors:
         return max(self.known, key=lambda each: abs(each.error or 0.0), default=None)
 
     @property
+    def ratio(self) -> float | None:
+        """Mean absolute error over what seed noise alone would give; None without noise."""
+        mean, expected = self.mean, self.expected
+        return mean / expected if mean is not None and expected else None
+
+    @property
     def expected(self) -> float | None:
         """The mean absolute error that seed noise alone would give, if errors are normal."""
         noises = [each.noise for each in self.known if each.noise is not None]
@@ -74,13 +81,15 @@ def errors_table(targets: Targets, comparisons: Sequence[Comparison], origin: Or
                 Column(heading="mean |error|", templates=("{mean:.2f} {unit}",)),
                 Column(heading="bias", templates=("{bias:+.2f}",)),
                 Column(heading="seeds alone", templates=("{expected:.2f}",)),
+                Column(heading="ratio", templates=("{ratio:.1f}",)),
                 Column(heading="largest", templates=("{largest:+.2f}",)),
                 Column(heading="where", templates=("{where}",)),
             ),
         ),
         origin=origin,
         notes=(
-            "seeds alone: the mean |error| that seed noise would give if both means were equal.",
+            "seeds alone: the mean |error| that seed noise would give if both means were equal. "
+            "ratio: the mean |error| over it.",
         ),
     )
 
@@ -109,8 +118,12 @@ def goals_table(
 ) -> Table:
     rows: list[dict[str, object]] = []
     for goal in targets.goals:
-        of_goal = [each for each in comparisons if each.targets.group in goal.groups]
-        rows += _goal_rows(goal, of_goal)
+        names = goal.groups or tuple(targets.groups)
+        of_goal = [each for each in comparisons if each.targets.group in names]
+        if goal.measure in ("largest ratio", "median ratio"):
+            rows.append(_ratio_row(goal, targets, of_goal))
+        else:
+            rows += _goal_rows(goal, of_goal)
     for family, of_family in tests.groupby("family", sort=False):
         rows += [
             _agreement_row(f"{family}, {what}", of_family[column], of_family["test"])
@@ -149,6 +162,7 @@ def _errors_row(what: str, tag: str, unit: str, errors: Errors) -> dict[str, obj
         "mean": errors.mean,
         "bias": errors.bias,
         "expected": errors.expected,
+        "ratio": errors.ratio,
         "largest": None if worst is None else worst.error,
         "where": None if worst is None else f"{worst.targets.table} {worst.line.name}",
         "unit": unit,
@@ -175,6 +189,33 @@ def _goal_rows(goal: Goal, of_goal: list[Comparison]) -> list[dict[str, object]]
             }
         )
     return rows
+
+
+def _ratio_row(goal: Goal, targets: Targets, of_goal: list[Comparison]) -> dict[str, object]:
+    """A goal for the groups' errors in units of seed noise; each group counts once."""
+    by_group = {
+        name: Errors.of(each for each in of_goal if each.targets.group == name)
+        for name in dict.fromkeys(each.targets.group for each in of_goal)
+    }
+    ratios = {name: errors.ratio for name, errors in by_group.items() if errors.ratio is not None}
+    largest = max(ratios, key=lambda name: ratios[name], default=None)
+    value = None
+    if largest is not None:
+        middle = statistics.median(ratios.values())
+        value = middle if goal.measure == "median ratio" else ratios[largest]
+    every = Errors.of(of_goal)
+    return {
+        "what": goal.title,
+        "tag": "all",
+        "known": len(ratios),
+        "targets": len(by_group),
+        "unit": "x noise",
+        "measure": goal.measure,
+        "value": value,
+        "at_most": goal.at_most,
+        "reached": _reached(goal, value, every),
+        "where": None if largest is None else targets.groups[largest].title,
+    }
 
 
 def _reached(goal: Goal, value: float | None, errors: Errors) -> str:

@@ -48,9 +48,11 @@ class Goal(Config):
     """A bound that the simulation should reach."""
 
     title: str
-    groups: tuple[Name, ...]
-    measure: Literal["mean", "largest"]
-    """Statistic of the absolute errors."""
+    groups: tuple[Name, ...] = ()
+    """Groups that it covers; empty covers all."""
+    measure: Literal["mean", "largest", "largest ratio", "median ratio"]
+    """Statistic of the absolute errors; or, over the groups, of the ratio of a group's mean
+    absolute error to the one that seed noise alone would give."""
     at_most: NonNegativeFloat
 
 

@@ -51,11 +51,14 @@ def over(measure, **changes):
     return target_set(measure=measure, lines=[line], **changes)
 
 
-def targets(*sets, goals=()):
+LEVELS = {"levels": {"title": "Levels", "unit": "tok/s", "error": "%"}}
+
+
+def targets(*sets, goals=(), groups=LEVELS):
     return Targets.parse(
         {
             "title": "A page",
-            "groups": {"levels": {"title": "Levels", "unit": "tok/s", "error": "%"}},
+            "groups": groups,
             "goals": list(goals),
             "families": [],
             "confirmations": {},
@@ -222,6 +225,50 @@ def test_tuned_and_held_out_errors_are_summed_up_apart_and_goals_are_judged_over
         ("largest", "tuned"): "reached",
         ("largest", "held-out"): "not reached",
     }
+
+
+def test_a_goal_can_be_a_ratio_to_seed_noise_over_groups(root):
+    # S1 has a deviation of 2 x sqrt(2) around 152; noise counts two seeds here and twelve there, and
+    # a normal error is sqrt(2 / pi) of its deviation in the mean.
+    paper = published_value("E-4", "mean_throughput", "S1")
+    groups = {
+        name: {"title": name, "unit": "tok/s", "error": "unit"} for name in ("near", "far", "other")
+    }
+    per_seed = math.sqrt(2) * math.sqrt(1 / 2 + 1 / 12) * math.sqrt(2 / math.pi)
+    factors = {"near": (paper + 0.0) / 152.0, "far": (paper + 20.0) / 152.0}
+    factors["other"] = (paper + 5.0) / 152.0
+    ratios = {
+        name: abs(factor * 152.0 - paper) / (factor * 2.0 * per_seed)
+        for name, factor in factors.items()
+    }
+    goals = [
+        {"title": "farthest", "measure": "largest ratio", "at_most": ratios["far"] - 0.1},
+        {"title": "middle", "measure": "median ratio", "at_most": ratios["other"] + 0.1},
+        {"title": "two", "groups": ["near", "far"], "measure": "median ratio", "at_most": 0.0},
+    ]
+    declared = targets(
+        *(target_set(group=name, factor=factor) for name, factor in factors.items()),
+        goals=goals,
+        groups=groups,
+    )
+    *_, errors, summary = page(declared, Sources(root, engine="sim"))
+    assert errors.rows.set_index("what")["ratio"].to_dict() == pytest.approx(ratios, abs=1e-9)
+    rows = summary.rows.set_index("what")
+    assert rows.loc["farthest", "value"] == pytest.approx(ratios["far"])
+    assert (rows.loc["farthest", "where"], rows.loc["farthest", "reached"]) == (
+        "far",
+        "not reached",
+    )
+    assert rows.loc["middle", "value"] == pytest.approx(ratios["other"])
+    assert rows.loc["middle", "reached"] == "reached"
+    assert rows.loc["two", "value"] == pytest.approx((ratios["near"] + ratios["far"]) / 2)
+
+
+def test_a_group_of_one_seed_has_no_noise_and_no_ratio(root):
+    goal = {"title": "any", "measure": "largest ratio", "at_most": 2.0}
+    sources = Sources(root, engine="sim", seeds=(42000,))
+    summary = page(targets(target_set(), goals=[goal]), sources)[-1]
+    assert summary.rows.loc[0, "reached"] == "unknown"
 
 
 def test_a_goal_with_unmeasured_targets_is_reached_only_so_far(root):

@@ -1,5 +1,6 @@
 """A collection: members one after the other, each with its ledger, none stopped by another."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,16 @@ def test_a_member_that_is_refused_does_not_stop_the_next_one(
     assert "paper: 2 campaigns in" in printed
     assert "1 of them not complete" in printed
     assert (attempts("q9"), attempts("q8")) == (0, 1)
+
+
+def test_a_collection_with_seeds_of_its_own_gives_them_to_every_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    two = ("campaign=paper_fresh", "campaign.campaigns=[q9,q8]", "stage=plan")
+    result, printed = carried_out(*two)
+    assert result.exit_code == 0
+    for name in ("q9", "q8"):
+        assert re.search(rf"{name}: seeds set to 5000, 5001, .*5031", printed)
+    narrowed = carried_out(*two, "seeds=[7]")[1]
+    assert narrowed.count("seeds set to 7, ") == 2
