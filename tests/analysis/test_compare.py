@@ -228,7 +228,7 @@ def test_tuned_and_held_out_errors_are_summed_up_apart_and_goals_are_judged_over
 
 
 def test_a_goal_can_be_a_ratio_to_seed_noise_over_groups(root):
-    # S1 has a deviation of 2 x sqrt(2) around 152; noise counts two seeds here and twelve there, and
+    # S1 has a deviation of 2 x sqrt(2) around 152; noise counts two seeds here, twelve there, and
     # a normal error is sqrt(2 / pi) of its deviation in the mean.
     paper = published_value("E-4", "mean_throughput", "S1")
     groups = {
