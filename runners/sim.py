@@ -2,8 +2,12 @@
 
 from functools import lru_cache
 
+import numpy as np
+
+from hsexp.config.device import RunnerModel
 from hsexp.ledger import EngineFacts
-from hsexp.measure.metrics import summarize
+from hsexp.measure.metrics import request_span_s, summarize
+from hsexp.measure.records import RunRecord
 from hsexp.plan.cells import Cell
 from hsexp.plan.run import RunConfig
 from hsexp.sim.depths import DepthRecorder
@@ -37,6 +41,8 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
     if recorder is not None:
         request_ids = [request.request_id for request in workload.requests]
         record.requests = record.requests.assign(**recorder.columns(request_ids))
+    if config.device.runner is not None:
+        record.episode_s = _episode_s(record, config.device.runner)
     engine = record.engine
     return Outcome(
         metrics=summarize(record),
@@ -51,6 +57,13 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
         ),
         workload_digest=digest,
     )
+
+
+def _episode_s(record: RunRecord, runner: RunnerModel) -> float | None:
+    """The episode that the ledger of the device's runner would show; None if nothing finished."""
+    arrivals, ends = (record.requests[column].to_numpy() for column in ("arrival_s", "finish_s"))
+    span_s = request_span_s(arrivals, ends[~np.isnan(ends)])
+    return None if span_s is None else runner.episode_s(span_s)
 
 
 def workload_of(config: RunConfig) -> tuple[Workload, str]:

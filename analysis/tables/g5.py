@@ -35,7 +35,7 @@ def from_runs(runs: Runs) -> Table:
         rows=pd.DataFrame(rows),
         views=((_KEY, *columns(_QUANTITIES[:2])), (_KEY, *columns(_QUANTITIES[2:]))),
         origin=runs.origin,
-        notes=(*((q9.NO_EPISODE,) if timebase == "span" else ()), *runs.notes),
+        notes=(*q9.timebase_notes(runs, timebase), *runs.notes),
         missing=missing_cells([(runs, q9.ARMS.values(), [q9.TIMEBASES[timebase]])]),
     )
 

@@ -35,7 +35,7 @@ def from_runs(runs: Runs) -> Table:
         title=f"Geometric mean throughputs, seeds {runs.seeds_text}, beside the published ones "
         "on the ledger timebase",
         origin=runs.origin,
-        notes=(*((q9.NO_EPISODE,) if timebase == "span" else ()), *runs.notes),
+        notes=(*q9.timebase_notes(runs, timebase), *runs.notes),
         missing=missing_cells([(runs, q9.ARMS.values(), [q9.TIMEBASES[timebase]])]),
     )
 

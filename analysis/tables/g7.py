@@ -37,7 +37,7 @@ def from_runs(runs: Runs) -> Table:
         origin=runs.origin,
         notes=(
             _METHOD,
-            *((q9.NO_EPISODE,) if not has_ledger else ()),
+            *q9.timebase_notes(runs, "ledger" if has_ledger else "span"),
             *positive,
             *runs.notes,
         ),

@@ -1,7 +1,8 @@
 """Shared by the tables of Q9: four arms, two timebases, and throughputs by seed (Section 4.5).
 
 Ledger throughput divides by the episode of the runner's ledger, request-span throughput by first
-request start to last success. A simulated run has no episode: its ledger side is unknown.
+request start to last success. The episode of a simulated run is modelled from its span
+(`hsexp.config.device.RunnerModel`); without such a model its ledger side is unknown.
 """
 
 import math
@@ -38,6 +39,11 @@ NO_EPISODE = (
     "paper's primary timebase is the ledger's, which adds orchestration and completion polling."
 )
 
+MODELLED_EPISODE = (
+    "Ledger timebase: the episode of a simulated run is modelled from its request span, which the "
+    "paper's runner rounds up to its polls (conf/device/a100_40gb.yaml)."
+)
+
 _MAX_SECONDS = 400
 """Longest episode tried as the denominator of a printed ledger throughput."""
 
@@ -46,6 +52,14 @@ def throughputs(runs: Runs, timebase: str) -> pd.DataFrame:
     """Tokens per second by seed and arm; NaN for a missing run or a missing timebase."""
     metric = TIMEBASES[timebase]
     return pd.DataFrame({name: runs.values(arm, metric) for name, arm in ARMS.items()})
+
+
+def timebase_notes(runs: Runs, timebase: str) -> tuple[str, ...]:
+    """What is not measured about the timebase that a table shows."""
+    if timebase == "span":
+        return (NO_EPISODE,)
+    origin = runs.known_origin
+    return (MODELLED_EPISODE,) if origin is not None and origin.data_kind == "simulated" else ()
 
 
 def has(table: pd.DataFrame) -> bool:

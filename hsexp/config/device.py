@@ -1,5 +1,6 @@
 """A device: the cost of a step on it, and the settings of a real engine for it."""
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -29,6 +30,25 @@ class StepTimeModel(Config):
         return self.decode_token_s + (self.paged_decode_token_s or 0.0 if paged else 0.0)
 
 
+class RunnerModel(Config):
+    """How long the episode in the ledger of the device's runner is, from the span of its requests.
+
+    The runner asks now and then whether the run is complete, so an episode is a number of polls and
+    a constant (Section 4.5, Appendix G.3).
+    """
+
+    poll_s: PositiveFloat
+    """Time between two polls."""
+    lead_s: Annotated[float, Field(ge=0.0)]
+    """Orchestration that the polls wait for, in addition to the span."""
+    close_s: Annotated[float, Field(ge=0.0)]
+    """From the poll that finds the run complete to the end of the episode."""
+
+    def episode_s(self, span_s: float) -> float:
+        """Seconds of the episode of a run."""
+        return math.ceil((span_s + self.lead_s) / self.poll_s) * self.poll_s + self.close_s
+
+
 class HardwareConfig(Config):
     """Settings of a real engine for the device that it runs on."""
 
@@ -48,6 +68,8 @@ class DeviceConfig(Config):
     """Null until it is fitted to measured runs; such a device cannot be simulated."""
     source: str
     """Where the coefficients come from."""
+    runner: Annotated[RunnerModel | None, Field(exclude_if=lambda value: value is None)] = None
+    """The ledger's clock in a simulation; null where it is not known."""
     organization: dict[Name, dict[Name, Any]] = Field(default={}, exclude=True)
     """Fields of organizations with other values in the engine that the device was fitted to, by the
     organization's name. Simulations on the device use them; a cell has them in its organization."""

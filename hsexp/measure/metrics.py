@@ -65,7 +65,8 @@ def summarize(record: RunRecord) -> dict[str, Metric]:
         "slab_occupancy": slab_occupancy(record.counters),
         **depth_metrics(requests),
         **load_rates(requests),
-        **measured_metrics(record, output_tokens),
+        **episode_metrics(record, output_tokens),
+        **sending_metrics(record),
     }
     return _with_counters(metrics, record.counters)
 
@@ -401,23 +402,27 @@ def _mean_rate(times_s: Floats) -> float | None:
     return rate_per_s(times_s.size - 1, float(np.ptp(times_s))) if times_s.size else None
 
 
-# -- measured runs only --------------------------------------------------------------------------
+# -- the ledger's episode, and measured runs only ------------------------------------------------
 
 
-def measured_metrics(record: RunRecord, output_tokens: int) -> dict[str, Metric]:
-    """The ledger's timebase (Appendix G.3) and the delays of sending; empty if simulated."""
+def episode_metrics(record: RunRecord, output_tokens: int) -> dict[str, Metric]:
+    """The ledger's timebase (Appendix G.3); empty if the episode is not known."""
     if record.episode_s is None:
         return {}
-    requests = record.requests
-    metrics: dict[str, Metric] = {
+    return {
         "episode_s": record.episode_s,
         "ledger_throughput_tok_per_s": rate_per_s(output_tokens, record.episode_s),
     }
-    if "sent_s" not in requests:
-        return metrics
+
+
+def sending_metrics(record: RunRecord) -> dict[str, Metric]:
+    """The delays of sending, of a measured run with an episode; else empty."""
+    requests = record.requests
+    if record.episode_s is None or "sent_s" not in requests:
+        return {}
     was_sent = requests[requests["sent_s"].notna().to_numpy()]
     planned, sent = _floats(was_sent, "arrival_s"), _floats(was_sent, "sent_s")
-    return metrics | {
+    return {
         **_distribution("send_delay", sent - planned),
         "send_delay_max_s": float((sent - planned).max()) if sent.size else None,
         "num_retries": _total(requests, "num_retries"),

@@ -85,6 +85,6 @@ class RunRecord:
     follow from the steps."""
     episode_s: float | None = None
     """Seconds of the runner's episode: load and completion polling, without boot and shutdown
-    (Appendix G.3); None for a simulated run."""
+    (Appendix G.3); None if it is not known."""
     engine: dict[str, Any] = field(default_factory=dict)
     """What the engine reports of itself: name, time model, pool plan."""

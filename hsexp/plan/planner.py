@@ -227,10 +227,11 @@ def _as_fitted(organization: OrganizationConfig, device: DeviceConfig) -> Organi
 
 
 def _device_of(launch: Launch, *, engine: str) -> DeviceConfig:
-    """The device of a run; without a step-time model on a real engine, which measures its steps."""
+    """The device of a run; without models on a real engine, which measures."""
     if engine == "sim":
         return launch.device
-    return launch.device.model_copy(update={"step_time": None, "source": "measured"})
+    unmodelled = {"step_time": None, "runner": None, "source": "measured"}
+    return launch.device.model_copy(update=unmodelled)
 
 
 def _serving_of(launch: Launch) -> dict[str, Any]:

@@ -36,7 +36,12 @@ def test_a_late_sender_is_told_and_shortens_no_latency():
     assert metrics["num_retries"] == 1
 
 
-def test_a_simulated_run_has_none_of_these():
+def test_a_modelled_episode_adds_the_ledger_s_timebase_and_no_delay_of_sending():
+    added = set(summarize(replace(record(), episode_s=4.5))) - set(summarize(record()))
+    assert added == {"episode_s", "ledger_throughput_tok_per_s"}
+
+
+def test_a_run_without_an_episode_has_none_of_these():
     names = set(summarize(measured())) - set(summarize(record()))
     assert {"episode_s", "ledger_throughput_tok_per_s", "send_delay_max_s"} <= names
 

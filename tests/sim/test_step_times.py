@@ -5,7 +5,7 @@ from hydra import compose, initialize_config_dir
 from toy_engine import SLOW_STEPS
 
 from hsexp.config.catalog import CONF
-from hsexp.config.device import StepTimeModel
+from hsexp.config.device import RunnerModel, StepTimeModel
 from hsexp.config.launch import parse_launch
 from hsexp.memory import MemoryConfig
 from hsexp.plan.planner import make_plan
@@ -61,3 +61,29 @@ def test_a_run_takes_the_times_of_its_organization(organization: str, paged: boo
     for step in steps.itertuples():
         assert round(step.step_s * 1e9) == clock.step_ns(step.decode_tokens, step.prefill_tokens)
     assert steps["decode_tokens"].max() > 0
+
+
+def test_an_episode_is_whole_polls_and_a_constant() -> None:
+    runner = RunnerModel(poll_s=10.0, lead_s=11.0, close_s=5.0)
+    # 189 + 11 s are 20 polls to the second; a hair more waits for the 21st.
+    assert runner.episode_s(189.0) == 205.0
+    assert runner.episode_s(189.001) == 215.0
+    assert runner.episode_s(0.5) == 25.0
+
+
+def test_a_simulated_run_on_the_papers_device_has_its_runner_s_episode() -> None:
+    overrides = ["campaign=q9", "retention=off", "isolation=share", "seeds=[88001]"]
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        launch = parse_launch(compose("config", [*overrides, "workload.num_requests=3"]))
+    (cell,) = make_plan(launch, engine="sim").cells
+    metrics = execute(cell).metrics
+    assert launch.device.runner is not None
+    assert metrics["episode_s"] == launch.device.runner.episode_s(metrics["span_s"])
+    assert metrics["ledger_throughput_tok_per_s"] == metrics["output_tokens"] / metrics["episode_s"]
+
+
+def test_a_real_engine_has_an_episode_of_its_own() -> None:
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        launch = parse_launch(compose("config", ["campaign=q9", "seeds=[88001]"]))
+    cells = make_plan(launch, engine="vllm").cells
+    assert all("runner" not in cell.config["device"] for cell in cells)
