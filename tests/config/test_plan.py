@@ -67,6 +67,15 @@ def test_a_pair_is_the_arms_that_differ_in_organization_or_headroom_alone(q6: Pl
         assert len({(axes["organization"], axes["headroom"]) for axes in arms}) == len(arms) == 10
 
 
+def test_runs_under_other_arrivals_are_no_pair() -> None:
+    plan = planned("campaign=bursts")
+    arrivals = {cell.pair_id: set[str]() for cell in plan.cells}
+    for cell in plan.cells:
+        arrivals[cell.pair_id].add(cell.config["arrivals"]["kind"])
+    assert {kind for kinds in arrivals.values() for kind in kinds} == {"burst", "poisson"}
+    assert all(len(kinds) == 1 for kinds in arrivals.values())
+
+
 def test_the_first_thirty_cells_are_one_whole_seed_and_arms_run_side_by_side(q6: Plan) -> None:
     assert {cell.axes["seed"] for cell in q6.cells[:30]} == {76400}
     for first, second in zip(q6.cells[::2], q6.cells[1::2], strict=True):
@@ -172,6 +181,12 @@ def test_a_block_without_the_chosen_value_is_left_out_while_another_has_it() -> 
     plan = planned_blocks(TWO_BLOCKS, "budget=b63")
     assert {cell.block for cell in plan.cells} == {"small"}
     assert len(plan.cells) == 4  # 2 organizations * 2 seeds
+
+
+def test_no_cell_comes_from_a_block_without_the_chosen_value() -> None:
+    large = TWO_BLOCKS["large"] | {"seeds": [9]}
+    plan = planned_blocks(TWO_BLOCKS | {"large": large}, "budget=b63")
+    assert 9 not in values(plan, "seed")
 
 
 def test_a_value_that_no_block_has_goes_to_all_and_shared_cells_run_once() -> None:

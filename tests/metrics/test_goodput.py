@@ -1,6 +1,7 @@
 """Latency-qualified goodput on four requests that can be counted by hand."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from toy_run import A, record
 
@@ -60,3 +61,10 @@ def test_without_a_finished_request_goodput_is_unknown_and_thresholds_are_refuse
     assert goodput_tok_per_s(nothing, Thresholds(e2e_s=1.0, tpot_s=1.0)) is None
     with pytest.raises(ValueError, match="finished requests with two output tokens"):
         union_thresholds([nothing], 99)
+
+
+def test_the_span_begins_with_the_first_request_also_if_that_one_was_refused():
+    late = requests((3.0, 4.0, 3), arrival_s=2.0, first_scheduled_s=2.0)
+    refused = requests((np.nan, np.nan, 0), status="refused")  # at 0
+    both = pd.concat([refused, late], ignore_index=True)
+    assert goodput_tok_per_s(both, Thresholds(e2e_s=4.0, tpot_s=1.0)) == 3 / 4.0

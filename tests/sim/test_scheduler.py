@@ -8,6 +8,7 @@ from toy_engine import falcon_memory, play, request, toy_memory
 
 from hsexp.measure.records import RunRecord
 from hsexp.memory import Hit, Observer, SequenceMemory
+from hsexp.sim.trace import DepthTrace
 
 
 def steps(record: RunRecord) -> list[tuple[int, float, int, int]]:
@@ -140,6 +141,15 @@ def test_an_arrival_during_a_step_is_seen_at_the_next(arrival_ms: float) -> None
     assert milliseconds(record, "first_scheduled_s") == [0, 10.4]
 
 
+@pytest.mark.parametrize("num_decodes", [1, 2, 50])
+def test_an_arrival_at_the_very_end_of_a_step_is_seen_at_once(num_decodes: int) -> None:
+    # Blocks of 512 tokens: a hundred decodes after the 20 ms of the prefill are one leap.
+    at = 20 + 11 * num_decodes
+    requests = [request(100, 200), request(4, 1, at=at / 1e3)]
+    record = play(requests, falcon_memory("s2", "b63"), token_budget=2048)
+    assert milliseconds(record, "first_scheduled_s") == [0, at]
+
+
 def test_an_arrival_in_a_long_stretch_of_decodes_is_seen_at_the_next_step() -> None:
     # Decode steps end at 10.4 + 11 n ms; the one that runs at 50 ms ends at 54.4.
     record = play([request(4, 100), request(4, 1, at=0.050)], toy_memory("s0", 60))
@@ -243,6 +253,19 @@ def test_the_youngest_is_preempted_and_resumes_first_from_what_is_cached() -> No
     assert column(record, "replayed_output_tokens") == [0, 1, 0]
     assert milliseconds(record, "first_token_s")[:2] == [10.8, 10.8]
     assert milliseconds(record, "finish_s")[:2] == [54.8, 98.0]  # 54.8 + 10.1 + 11.1 + 2 * 11
+
+
+def test_a_trace_has_the_depths_of_the_first_admission() -> None:
+    # The requests above: 1 entered and was admitted with nothing to reuse, and resumed at 4.
+    trace = DepthTrace()
+    requests = [request(4, 5), request(4, 5), request(1, 1)]
+    record = play(requests, toy_memory("s0", 6, observer=trace), cap=2)
+    assert column(record, "num_preemptions") == [0, 1, 0]
+    assert trace.columns([1]) == {
+        "entry_joint_tokens": [0],
+        "attention_tokens": [0],
+        "recurrent_tokens": [0],
+    }
 
 
 def test_none_is_admitted_in_a_step_that_preempted() -> None:
