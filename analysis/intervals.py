@@ -17,6 +17,9 @@ Values = pd.Series | Sequence[float] | NDArray[np.float64]
 RESAMPLES = 10_000
 """Bootstrap resamples (Appendix B.12)."""
 
+FEWEST_FOR_BOOTSTRAP = 3
+"""A percentile interval of one or two seeds shows only those seeds."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:

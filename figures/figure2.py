@@ -9,10 +9,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis.families import Arm
+from analysis.config import block_design
+from analysis.families import Arm, Design
 from analysis.ledgers import Ledgers, common_origin
 from analysis.published import published_value
-from analysis.runs import THROUGHPUT, Origin, Runs
+from analysis.runs import THROUGHPUT, Runs
+from analysis.tables.beside import PAPER
 from figures import style
 from figures.points import (
     Bars,
@@ -25,7 +27,7 @@ from figures.points import (
     of_seeds,
     spread_sentence,
 )
-from figures.registry import plot
+from figures.registry import derived, plot
 
 ORGANIZATIONS = ("s0", "s1", "s2")
 E2E, TTFT, WAITING = "e2e_p99_s", "ttft_p99_s", "waiting_max"
@@ -35,6 +37,10 @@ _EXAMPLE = {THROUGHPUT: "mean_throughput", E2E: "mean_run_level_e2e_p99"}
 
 MainPanel = dict[str, Bars]
 """Bars by budget."""
+
+
+LATENCY_TICKS_S = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+"""Ticks of the latency axis at low load, which is logarithmic: TTFT is far below E2E."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +79,75 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
     figure = _draw(
         panels,
         [_low_panel(runs) or runs for runs in low],
-        origin=origin,
-        seeds=(main.seeds_text, low[0].seeds_text),
-        counts=(len(main.seeds), len(low[0].seeds)),
+        footer=(
+            f"{style.origin_sentence(origin)} (a, b) 3 requests/s, n = {len(main.seeds)} seeds a "
+            "bar.",
+            f"(c, d) 0.8 requests/s, n = {len(low[0].seeds)} seeds a bar. Seeds: "
+            f"{main.seeds_text} and {low[0].seeds_text}.",
+        ),
     )
     style.leave_out(figure, absent)
     return figure
+
+
+@derived("2")
+def from_paper() -> Figure:
+    """The printed values; most means of the main load and E2E at low load are not printed."""
+    budget = "b108"
+    panels = [
+        {
+            budget: {
+                name: Point(value=value)
+                for name in ORGANIZATIONS
+                if (value := _published_main(name, budget, metric)) is not None
+            }
+        }
+        for metric in (THROUGHPUT, E2E)
+    ]
+    return _draw(
+        panels,
+        [_published_low(block_design("q1", block)) for block in ("low_b63", "low_b108")],
+        footer=(
+            f"{style.origin_sentence(PAPER)} (a, b) Table E-4: twelve seeds, 3 requests/s.",
+            "(c, d) Figure 2 and Table E-3: three seeds, 0.8 requests/s. "
+            "The paper does not print the other bars, nor E2E at low load.",
+        ),
+    )
+
+
+def _published_low(design: Design) -> LowLoad:
+    budget, cap = str(design.budget[0]), int(design.cap[0] or 0)
+    rows = {name: _row_of(name, budget, cap) for name in ORGANIZATIONS}
+    waiting = {name: _published_waiting(row) for name, row in rows.items()}
+    return LowLoad(
+        budget=budget,
+        cap=cap,
+        throughput={
+            name: Point(value=published_value("E-3", f"{budget}/{name.upper()}", "throughput"))
+            for name in ORGANIZATIONS
+        },
+        ttft={
+            name: Point(value=published_value("figure-2", row, "ttft_p99"))
+            for name, row in rows.items()
+        },
+        e2e={},
+        waiting=waiting,
+        waiting_published={},
+    )
+
+
+def _row_of(organization: str, budget: str, cap: int) -> str:
+    """Row of Figure 2's printed values."""
+    letter = {"b63": "c", "b108": "d"}[budget]
+    return f"{letter}/{organization.upper()}/{budget}/cap {cap}"
+
+
+def _published_waiting(row: str) -> str:
+    low, high = (
+        int(published_value("figure-2", row, f"waiting_gauge_run_max_{end}"))
+        for end in ("low", "high")
+    )
+    return _range(low, high)
 
 
 def _main_panel(runs: Runs, metric: str) -> MainPanel:
@@ -106,7 +175,6 @@ def _published_main(organization: str, budget: str, metric: str) -> float | None
 def _low_panel(runs: Runs) -> LowLoad | None:
     """The low-load panel; None if no organization has a run."""
     budget, cap = runs.design.budget[0], runs.design.cap[0]
-    letter = {"b63": "c", "b108": "d"}[budget]
     arms = {
         name: arm
         for name in ORGANIZATIONS
@@ -114,7 +182,7 @@ def _low_panel(runs: Runs) -> LowLoad | None:
     }
     if not arms:
         return None
-    rows = {name: f"{letter}/{name.upper()}/{budget}/cap {cap}" for name in arms}
+    rows = {name: _row_of(name, budget, cap) for name in arms}
     waiting = {name: runs.values(arm, WAITING) for name, arm in arms.items()}
     return LowLoad(
         budget=budget,
@@ -137,13 +205,7 @@ def _low_panel(runs: Runs) -> LowLoad | None:
         waiting={
             name: _range(int(values.min()), int(values.max())) for name, values in waiting.items()
         },
-        waiting_published={
-            name: _range(
-                int(published_value("figure-2", row, "waiting_gauge_run_max_low")),
-                int(published_value("figure-2", row, "waiting_gauge_run_max_high")),
-            )
-            for name, row in rows.items()
-        },
+        waiting_published={name: _published_waiting(row) for name, row in rows.items()},
     )
 
 
@@ -155,9 +217,7 @@ def _draw(
     panels: Sequence[MainPanel | Runs],
     low: Sequence[LowLoad | Runs],
     *,
-    origin: Origin,
-    seeds: tuple[str, str],
-    counts: tuple[int, int],
+    footer: tuple[str, str],
 ) -> Figure:
     figure = plt.figure(figsize=(style.PAGE_IN, 3.4))
     frame = {"top": 0.93, "bottom": 0.42}
@@ -177,14 +237,15 @@ def _draw(
         axis.set_ylabel(unit, labelpad=2)
         points += [point for group in panel.values() for point in group.values()]
     points += _low_loads((c, d), low)
-    _legend(figure)
-    style.footer(
-        figure,
-        f"{style.origin_sentence(origin)} (a, b) 3 requests/s, n = {counts[0]} seeds a bar.",
-        f"(c, d) 0.8 requests/s, n = {counts[1]} seeds a bar. Seeds: {seeds[0]} and {seeds[1]}.",
-        f"{spread_sentence(points)} Latencies: mean of run-level p99.",
-        "Paper: Figure 2, Tables E-3 and E-4; absent where it prints no number.",
-    )
+    has_runs = any(point.seeds for point in points)
+    _legend(figure, has_runs=has_runs)
+    sentences = [*footer]
+    if has_runs:
+        sentences += [
+            f"{spread_sentence(points)} Latencies: mean of run-level p99.",
+            "Paper: Figure 2, Tables E-3 and E-4; absent where it prints no number.",
+        ]
+    style.footer(figure, *sentences)
     return figure
 
 
@@ -199,16 +260,24 @@ def _low_loads(axes: tuple[Axes, Axes], panels: Sequence[LowLoad | Runs]) -> lis
         drawn.append((axis, _low_load(axis, panel), panel))
     if not drawn:
         return []
-    top = 1.22 * max(point.value for _, _, panel in drawn for point in panel.e2e.values())
+    latencies = [
+        point.value
+        for _, _, panel in drawn
+        for point in (*panel.e2e.values(), *panel.ttft.values())
+    ]
     for index, (axis, latency, panel) in enumerate(drawn):
-        latency.set_ylim(0.0, top)
+        latency.set_yscale("log")
+        latency.set_ylim(LATENCY_TICKS_S[0], 1.6 * max(latencies))
+        ticks = [tick for tick in LATENCY_TICKS_S if tick <= 1.6 * max(latencies)]
+        latency.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        latency.minorticks_off()
         _waiting_rows(axis, panel, labels=index == 0)
     for axis, _, _ in drawn[1:]:
         axis.tick_params(labelleft=False)
     for _, latency, _ in drawn[:-1]:
         latency.tick_params(labelright=False)
     drawn[0][0].set_ylabel("output tokens / s", labelpad=2)
-    drawn[-1][1].set_ylabel("p99, s", labelpad=3)
+    drawn[-1][1].set_ylabel("p99, s (log)", labelpad=3)
     return [
         point
         for _, _, panel in drawn
@@ -240,6 +309,8 @@ def _low_load(axis: Axes, panel: LowLoad) -> Axes:
     latency.grid(False)
     latency.spines["right"].set_visible(True)
     for points, marker, label in ((panel.e2e, "o", "E2E"), (panel.ttft, "D", "TTFT")):
+        if not points:
+            continue
         latency.plot(
             positions,
             [point.value for point in points.values()],
@@ -260,7 +331,9 @@ def _low_load(axis: Axes, panel: LowLoad) -> Axes:
 def _waiting_rows(axis: Axes, panel: LowLoad, *, labels: bool) -> None:
     """Write the largest polled number of waiting requests below the organizations."""
     transform = axis.get_xaxis_transform()
-    rows = (("most waiting", panel.waiting), ("paper", panel.waiting_published))
+    rows = [("most waiting", panel.waiting)]
+    if panel.waiting_published:
+        rows.append(("paper", panel.waiting_published))
     for row, (label, texts) in enumerate(rows):
         y = -0.185 - 0.088 * row
         for position, text in enumerate(texts.values()):
@@ -273,14 +346,18 @@ def _only_published(point: Point) -> Point:
     return Point(value=point.value, published=point.published)
 
 
-def _legend(figure: Figure) -> None:
+def _legend(figure: Figure, *, has_runs: bool) -> None:
+    """Published values alone have no E2E at low load, and no marks beside runs."""
+    ttft = Line2D(
+        [], [], linestyle="none", marker="D", color=style.INK, label="TTFT p99 (right axis)"
+    )
+    e2e = Line2D(
+        [], [], linestyle="none", marker="o", color=style.INK, label="E2E p99 (right axis)"
+    )
+    paper = Line2D([], [], **style.published_marker(), label="paper")
     handles = [
         *(Patch(color=style.color(name), label=name.upper()) for name in ORGANIZATIONS),
-        Line2D([], [], linestyle="none", marker="o", color=style.INK, label="E2E p99 (right axis)"),
-        Line2D(
-            [], [], linestyle="none", marker="D", color=style.INK, label="TTFT p99 (right axis)"
-        ),
-        Line2D([], [], **style.published_marker(), label="paper"),
+        *((e2e, ttft, paper) if has_runs else (ttft,)),
     ]
     figure.legend(
         handles=handles,

@@ -48,8 +48,6 @@ class Curve:
 
     organization: str
     rates_per_s: tuple[float, ...]
-    span_per_s: float
-    """Difference of the largest and the smallest load of the panel."""
     points: tuple[Point, ...]
 
 
@@ -73,10 +71,10 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
         if not is_there(runs):
             leave_empty(axis, title, runs)
             continue
-        for index, organization in enumerate(runs.design.organization):
+        for organization in runs.design.organization:
             curve = _curve(runs, organization)
             if curve.points:
-                _plot(axis, curve, index)
+                _plot(axis, curve)
                 drawn.setdefault(organization, []).extend(curve.points)
         rates = [rate for rate in runs.design.rate_per_s if rate is not None]
         axis.set_title(title)
@@ -89,7 +87,7 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
     style.footer(
         figure,
         f"{style.origin_sentence(origin)} n = {len(seeds)} seeds a point ({format_seeds(seeds)}).",
-        f"{spread_sentence(chain(*drawn.values()))} Dots and diamonds stand beside their load.",
+        f"{spread_sentence(chain(*drawn.values()))} D0 is drawn over S2.",
         "Paper: the points that Tables E-1, E-3 and E-6 (traced runs) print.",
     )
     figure.subplots_adjust(left=0.072, right=0.99, top=0.92, bottom=0.365, wspace=0.07)
@@ -108,7 +106,6 @@ def _curve(runs: Runs, organization: str) -> Curve:
     return Curve(
         organization=organization,
         rates_per_s=rates,
-        span_per_s=max(arms) - min(arms),
         points=tuple(
             of_seeds(
                 runs.values(arms[rate], THROUGHPUT),
@@ -124,26 +121,28 @@ def _published(budget: str, organization: str, rate: float) -> float | None:
     return None if place is None else published_value(*place, "throughput")
 
 
-def _plot(axis: Axes, curve: Curve, index: int) -> None:
-    """Draw a curve; the index of its organization sets the side of its single runs."""
+def _plot(axis: Axes, curve: Curve) -> None:
+    """Draw a curve, its single runs and the published values, each at its load.
+
+    D0 is on top; the larger marks of the others show below it where both are equal.
+    """
     color = style.color(curve.organization)
+    on_top = curve.organization == "d0"
+    layer = 0.5 if on_top else 0.0
     axis.plot(
         curve.rates_per_s,
         [point.value for point in curve.points],
         color=color,
         marker=style.marker(curve.organization),
-        markersize=3.8,
-        zorder=3,
+        markersize=3.2 if on_top else 6.0,
+        zorder=3 + layer,
     )
-    # D0's runs are left of its mean, S2's to the right; the published value is beyond them.
-    side = -1.0 if index % 2 == 0 else 1.0
-    unit = side * (1.0 + index // 2) * curve.span_per_s / 100.0
-    dots = style.seed_marker(markerfacecolor=color)
-    paper = style.published_marker(markeredgecolor=color)
+    dots = style.seed_marker(markerfacecolor=color) | {"zorder": 4 + layer}
+    paper = style.published_marker(markeredgecolor=color) | {"zorder": 5 + layer}
     for rate, point in zip(curve.rates_per_s, curve.points, strict=True):
-        axis.plot([rate + 2.0 * unit] * len(point.seeds), point.seeds, **dots)
+        axis.plot([rate] * len(point.seeds), point.seeds, **dots)
         if point.published is not None:
-            axis.plot([rate + 4.0 * unit], [point.published], **paper)
+            axis.plot([rate], [point.published], **paper)
 
 
 def _legend(figure: Figure, drawn: Mapping[str, Sequence[Point]]) -> None:

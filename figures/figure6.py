@@ -12,13 +12,15 @@ from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from analysis import config as configs
 from analysis.families import AnalysisConfig, Arm
 from analysis.intervals import declared_interval
 from analysis.runs import THROUGHPUT, Runs
+from analysis.tables.beside import PAPER
 from analysis.tables.q6 import published_cell
 from figures import style
 from figures.points import has, leave_empty, not_drawn
-from figures.registry import plot
+from figures.registry import derived, plot
 
 
 @plot("6", analysis="q6")
@@ -56,6 +58,65 @@ def draw(runs: Runs, config: AnalysisConfig) -> Figure:
     figure.text(0.5, 0.012, _footer(runs, config, tokens), ha="center", va="bottom", fontsize=7)
     style.leave_out(figure, absent)
     return figure
+
+
+@derived("6")
+def from_paper() -> Figure:
+    """The printed request rates; the paper prints no output tokens a second of these cells."""
+    config = configs.load("q6")
+    budgets = config.design.budget
+    figure, axes = plt.subplots(
+        1, len(budgets), figsize=(style.PAGE_IN, 3.0), sharey=True, squeeze=False
+    )
+    for axis, budget, letter in zip(axes[0], budgets, "abcdefgh", strict=False):
+        for organization in config.design.organization:
+            arms = [
+                Arm(organization=organization, budget=budget, headroom=headroom)
+                for headroom in config.design.headroom
+            ]
+            _draw_published(axis, config, arms)
+        axis.set_title(f"({letter}) {budget}")
+        axis.set_xticks(config.design.headroom, [_tick(f) for f in config.design.headroom])
+        axis.set_xlabel("admission headroom f")
+    axes[0][0].set_ylabel("requests / s")
+    figure.subplots_adjust(left=0.072, right=0.995, top=0.925, bottom=0.355, wspace=0.07)
+    _published_legend(figure, config.design.organization)
+    style.footer(figure, f"{style.origin_sentence(PAPER)} Table B-8: means over twelve seeds.")
+    return figure
+
+
+def _draw_published(axis: Axes, config: AnalysisConfig, arms: Sequence[Arm]) -> None:
+    organization, budget = str(arms[0].organization), str(arms[0].budget)
+    color = style.color(organization)
+    levels = np.array([published_cell(arm, "requests_per_s") for arm in arms], dtype=np.float64)
+    headroom = np.array([arm.headroom for arm in arms])
+    axis.plot(headroom, levels, color=color, marker=style.marker(organization), zorder=3)
+    chosen = config.preselected[budget].get(organization)
+    if chosen is not None:
+        at = headroom == chosen.headroom
+        axis.plot(headroom[at], levels[at], **_ring(color), zorder=4)
+
+
+def _published_legend(figure: Figure, organizations: Sequence[str]) -> None:
+    handles: list[Any] = [
+        Line2D([], [], color=style.color(name), marker=style.marker(name)) for name in organizations
+    ]
+    labels = [name.upper() for name in organizations]
+    handles.append(
+        tuple(
+            Line2D([], [], **{**_ring(style.color(name)), "markersize": 8})
+            for name in organizations
+        )
+    )
+    labels.append("preselected f")
+    figure.legend(
+        handles,
+        labels,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 0.115),
+        ncols=len(labels),
+        handler_map={tuple: HandlerTuple(ndivide=None, pad=0.3)},
+    )
 
 
 def tokens_per_request(runs: Runs) -> float:

@@ -8,6 +8,7 @@ from analysis.compare.coverage import coverage_table
 from analysis.compare.decisions import compared_tests, decisions_table
 from analysis.compare.estimates import Comparison, measure
 from analysis.compare.goals import errors_table, goals_table
+from analysis.compare.sensitivity import sensitivity_table
 from analysis.compare.sources import Sources
 from analysis.compare.targets import Line, Targets, TargetSet
 from analysis.compare.widths import widths_table
@@ -44,6 +45,7 @@ def page(
         _numbers(targets, comparisons, origin, below),
         decisions_table(tests, origin, tests_below),
         *widths_table(comparisons, origin),
+        *(sensitivity_table(sources) if "q6" in targets.confirmations else []),
         *([coverage_table(targets)] if targets.printed.omitted else []),
         errors_table(targets, comparisons, origin, below),
         goals_table(

@@ -7,7 +7,7 @@ import pandas as pd
 from analysis.families import AnalysisConfig
 from analysis.family_tests import FamilyTest, adjusted_p, family_tests
 from analysis.gaps import describe
-from analysis.intervals import Interval, declared_interval
+from analysis.intervals import FEWEST_FOR_BOOTSTRAP, Interval, declared_interval
 from analysis.published import published_table, published_value
 from analysis.runs import THROUGHPUT, Runs
 from analysis.tables.registry import table
@@ -78,12 +78,14 @@ def _tests(runs: Runs, config: AnalysisConfig) -> list[FamilyTest]:
 
 
 def _intervals(tests: list[FamilyTest], config: AnalysisConfig) -> dict[str, Interval]:
-    """Display intervals of the tests that have values; a cell against itself has none (B.12)."""
+    """Display intervals of the tests with enough seeds; a cell against itself has none (B.12)."""
     alike = {contrast.id for contrast in config.family.contrasts if contrast.is_self_comparison}
     return {
         test.id: declared_interval(test.changes, config.interval)
         for test in tests
-        if test.changes is not None and test.id not in alike
+        if test.changes is not None
+        and len(test.changes) >= FEWEST_FOR_BOOTSTRAP
+        and test.id not in alike
     }
 
 
@@ -155,7 +157,8 @@ def _notes(tests: list[FamilyTest], runs: Runs, config: AnalysisConfig) -> tuple
         f"Change: mean over seeds of 100 (numerator / denominator − 1), in %, of {THROUGHPUT}; of "
         "interactions the difference of two changes, in percentage points.",
         f"Interval: individual percentile bootstrap over seeds, {config.interval.resamples:,} "
-        "resamples; none for a cell against itself. It is not the Holm decision.",
+        f"resamples; none for a cell against itself or fewer than {FEWEST_FOR_BOOTSTRAP} seeds. It "
+        "is not the Holm decision.",
         f"raw p: two-sided sign-flip test of log ratios ({', '.join(sorted(methods)) or 'none'}); "
         f"Holm over {config.family.size}, reject at {config.family.alpha}.",
     ]

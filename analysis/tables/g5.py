@@ -77,8 +77,9 @@ def from_paper() -> Table:
         origin=PAPER,
         notes=(
             "Reconstructed: the smallest whole numbers that print alike (Appendix G.3 says that "
-            "completed tokens of a seed coincide and that ledger durations are whole seconds). A "
-            "row is known up to a common factor.",
+            "completed tokens of a seed coincide and that ledger durations are whole seconds) and "
+            f"last the {q9.arrivals_s():.1f} s in which the requests arrive. A row is known up to "
+            "a common factor.",
         ),
     )
 

@@ -15,6 +15,7 @@ import pandas as pd
 from analysis.effects import log_effect_percent
 from analysis.families import Arm
 from analysis.intervals import Interval, paired_t_percent
+from analysis.published import published_value
 from analysis.runs import Runs
 from analysis.tables.beside import printed_rows
 
@@ -141,7 +142,8 @@ def reconstructed() -> dict[int, Episode]:
     """The smallest whole numbers that give the printed values of Table G-5.
 
     The paper states that all four runs of a seed complete the same tokens and that ledger durations
-    are whole seconds (Appendix G.3), so a row of the table is one integer over four.
+    are whole seconds (Appendix G.3), so a row of the table is one integer over four. An episode
+    lasts at least as long as its requests take to arrive.
 
     Raises:
         ValueError: a row has no reading or several, up to a common factor.
@@ -149,8 +151,15 @@ def reconstructed() -> dict[int, Episode]:
     return {seed: _episode(seed, row) for seed, row in printed_throughputs().items()}
 
 
+def arrivals_s() -> float:
+    """Mean time between the first and the last arrival of a run."""
+    requests = published_value("text", "G.2", "INITIAL requests per arm")
+    return (requests - 1.0) / published_value("text", "G.3", "Q9 rate")
+
+
 def _episode(seed: int, printed: Mapping[str, float]) -> Episode:
     half_digit = Fraction(1, 2000)
+    shortest = arrivals_s()
     first = next(iter(printed))
     found: list[Episode] = []
     for seconds in range(1, _MAX_SECONDS + 1):
@@ -159,7 +168,7 @@ def _episode(seed: int, printed: Mapping[str, float]) -> Episode:
             tokens=tokens,
             seconds={name: max(1, round(tokens / value)) for name, value in printed.items()},
         )
-        fits = all(
+        fits = min(episode.seconds.values()) >= shortest and all(
             abs(episode.throughput(name) - Fraction(str(value))) <= half_digit
             for name, value in printed.items()
         )

@@ -13,6 +13,7 @@ from analysis.compare.estimates import Comparison, Estimate, measure
 from analysis.compare.formula import evaluate, names_in
 from analysis.compare.goals import Errors
 from analysis.compare.page import compare, page
+from analysis.compare.sensitivity import sensitivity_table
 from analysis.compare.sources import Sources
 from analysis.compare.targets import Group, NoiseGoal, Targets, TargetSet, load_targets
 from analysis.config import block_design
@@ -455,3 +456,46 @@ def test_fresh_seeds_that_are_not_there_are_refused_by_name(root):
         main(["compare=paper", f"ledgers={root}", "fresh=nowhere"])
     with pytest.raises(AnalysisError, match="fresh=nowhere has no use with seeds="):
         main(["compare=paper", f"ledgers={root}", "fresh=nowhere", "seeds=all"])
+
+
+# -- what Q6's level rests on --------------------------------------------------------------------
+
+
+def q6_runs(root, tokens, exponent):
+    """Six arms whose seeds have other outputs; rates go with them to a power."""
+    rows = [
+        row(
+            organization,
+            seed,
+            block="confirmation",
+            budget=budget,
+            pinning="k1",
+            num_finished=300,
+            output_tokens=300 * of_seed,
+            requests_per_s=2.0 * (of_seed / 250.0) ** exponent,
+        )
+        for organization in ("d0", "s2")
+        for budget in ("b63", "b83", "b108")
+        for seed, of_seed in zip((76400, 76401, 76402), tokens, strict=True)
+    ]
+    record(root / "q6" / "sim", "q6", rows)
+    return Sources(root, engine="sim")
+
+
+def test_rates_of_q6_follow_outputs_as_they_do_over_seeds(tmp_path):
+    (table,) = sensitivity_table(q6_runs(tmp_path, (240.0, 250.0, 260.0), -0.5))
+    of = table.rows.set_index("mean_output_tokens")["rate_change_pct"]
+    assert of[243.0] == pytest.approx(100 * ((243.0 / 250.0) ** -0.5 - 1), abs=1e-6)
+    assert "to the power -0.50" in table.notes[0]
+
+
+def test_outputs_without_scatter_bound_what_rates_can_change(tmp_path):
+    (table,) = sensitivity_table(q6_runs(tmp_path, (256.7,) * 3, -0.5))
+    of = table.rows.set_index("mean_output_tokens")["rate_change_pct"]
+    assert of[256.7] == pytest.approx(0.0)
+    assert of[243.0] == pytest.approx(100 * (256.7 / 243.0 - 1))
+    assert "the most that rates can change" in table.notes[0]
+
+
+def test_without_runs_of_q6_nothing_is_said_of_its_level(root):
+    assert sensitivity_table(Sources(root, engine="sim")) == []

@@ -75,6 +75,16 @@ def test_b7_tests_interactions_as_differences_of_log_ratios(attempts, q6):
     assert row["raw_p"] == 2 / 4096
 
 
+@pytest.mark.parametrize(("num_seeds", "has_interval"), [(1, False), (2, False), (3, True)])
+def test_b7_has_no_interval_of_one_or_two_seeds(attempts, q6, num_seeds, has_interval):
+    few = sorted(set(attempts["seed"]))[:num_seeds]
+    runs = select(attempts[attempts["seed"].isin(few)], q6, seeds=few)
+    assert (
+        rows("B-7", runs, q6).loc["P0-b63", ["ci_low", "ci_high"]].notna().tolist()
+        == [has_interval] * 2
+    )
+
+
 def test_b7_stands_beside_the_published_values(runs, q6):
     table, printed = rows("B-7", runs, q6), published_table("B-7")
     for name, row in printed.iterrows():

@@ -12,7 +12,7 @@ from figures import FIGURES, derive, figure1, style
 from hsexp.plan.resolve import standing
 
 DRAWN = ["1", "2", "3", "4", "5", "7"]
-PRINTED = ["3", "4", "7"]
+PRINTED = ["2", "3", "4", "6", "7"]
 
 
 def draw(name, ledgers=None):
@@ -55,6 +55,10 @@ def diamonds(axis):
     ]
 
 
+def legend(figure):
+    return [text.get_text() for each in figure.legends for text in each.get_texts()]
+
+
 def words(figure):
     texts = [text.get_text() for text in figure.texts]
     for axis in figure.axes:
@@ -92,10 +96,28 @@ def test_a_figure_of_published_values_says_so_and_shows_no_run(name):
     assert "Simulated" not in said and "dots: single seeds" not in said
 
 
-@pytest.mark.parametrize("name", ["2", "5", "6"])
-def test_curves_that_the_paper_does_not_print_are_not_drawn_from_it(name):
-    with pytest.raises(AnalysisError, match=f"figure {name} cannot be drawn from published"):
-        derive(name)
+def test_curves_that_the_paper_does_not_print_are_not_drawn_from_it():
+    with pytest.raises(AnalysisError, match="figure 5 cannot be drawn from published"):
+        derive("5")
+
+
+def test_figure_2_of_the_paper_has_the_bars_that_it_prints():
+    figure = printed("2")
+    assert heights(panel(figure, "(a)")) == [
+        published_value("E-4", "mean_throughput", name) for name in ("S1", "S2")
+    ]
+    assert heights(panel(figure, "(d)")) == [
+        published_value("E-3", f"b108/{name}", "throughput") for name in ("S0", "S1", "S2")
+    ]
+    assert "E2E p99 (right axis)" not in legend(figure)
+    assert "TTFT p99 (right axis)" in legend(figure)
+
+
+def test_figure_6_of_the_paper_shows_the_printed_request_rates_and_the_chosen_headrooms():
+    d0, ring, s2, _ = panel(printed("6"), "(b)").get_lines()
+    assert d0.get_ydata()[1] == published_value("B-8", "b83/D0/0.10", "requests_per_s")
+    assert s2.get_ydata()[4] == published_value("B-8", "b83/S2/0.35", "requests_per_s")
+    assert ring.get_xdata().tolist() == [0.10]
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -215,6 +237,20 @@ def test_figure_2_ranges_of_waiting_requests_stand_below_low_load():
     assert texts == ["5–6", "3–4", "1–2", "most waiting", "3–5", "0", "0–1", "paper"]
 
 
+def test_figure_2_shows_latencies_below_a_second_beside_the_papers():
+    figure = drawn("2")
+    (latency,) = [
+        axis for axis in figure.axes if axis.get_ylabel() == "p99, s (log)"
+    ]  # of panel (d)
+    assert latency.get_yscale() == "log"
+    shown = [tick.get_text() for tick in latency.get_yticklabels()]
+    assert shown[:3] == ["0.1", "0.3", "1"]
+    assert diamonds(latency) == [
+        published_value("figure-2", f"d/{name}/b108/cap 109", "ttft_p99")
+        for name in ("S0", "S1", "S2")
+    ]
+
+
 def test_figure_3_indices_are_ratios_to_s0_of_the_same_seed():
     control = panel(drawn("3"), "(b)")
     (line,) = [line for line in control.get_lines() if len(line.get_xdata()) == 3]
@@ -251,6 +287,15 @@ def test_figure_5_shows_means_and_every_seed_of_both_curves():
     dots = [line for line in axis.get_lines() if len(line.get_xdata()) == 3]
     assert sorted(dots[5].get_ydata()) == [450.0, 451.0, 452.0]
     assert published_value("E-6", "H/D0", "throughput") in diamonds(axis)
+
+
+def test_figure_5_shows_every_mark_at_its_load_and_d0_over_s2():
+    axis = panel(drawn("5"), "(b) b108")
+    loads = {0.8, 1.3, 1.7, 2.2, 3.0, 4.5}
+    assert {float(x) for line in axis.get_lines() for x in line.get_xdata()} == loads
+    d0, s2 = [line for line in axis.get_lines() if len(line.get_xdata()) == 6]
+    assert d0.get_zorder() > s2.get_zorder()
+    assert d0.get_markersize() < s2.get_markersize()
 
 
 # -- figure 7 ------------------------------------------------------------------------------------
