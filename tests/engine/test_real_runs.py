@@ -51,7 +51,16 @@ def driven(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return execute(cell("organization=d0", "engine.transport=inproc"), logs=logs, limits=LIMITS)
 
 
-@pytest.mark.parametrize("transport", ["served", "driven"])
+@pytest.fixture(scope="module")
+def in_other_orders(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """S2 without a server, under other orders of eviction and of waiting than the paper's."""
+    logs = tmp_path_factory.mktemp("orders") / "logs"
+    orders = ("eviction=lru", "waiting=hit_first", "admission.cap=2")
+    chosen = cell("organization=s2", "engine.transport=inproc", *orders)
+    return execute(chosen, logs=logs, limits=LIMITS)
+
+
+@pytest.mark.parametrize("transport", ["served", "driven", "in_other_orders"])
 def test_a_cell_gives_a_measured_row(transport: str, request: pytest.FixtureRequest) -> None:
     outcome: Outcome = request.getfixturevalue(transport)
     metrics, requests = outcome.metrics, outcome.requests
@@ -83,6 +92,15 @@ def test_the_engine_says_what_runs(served: Outcome, driven: Outcome) -> None:
         assert "model.safetensors" in outcome.engine.observed["checkpoint"]["sha256"]
         assert len(engine["plugin"]) == 16
     assert Path(served.engine.observed["log"]).parts[0] == "logs"
+
+
+def test_the_engine_says_which_orders_run(served: Outcome, in_other_orders: Outcome) -> None:
+    for outcome, eviction, waiting in [
+        (served, "paper", "first_come"),
+        (in_other_orders, "lru", "hit_first"),
+    ]:
+        engine = outcome.engine.observed["engine"]
+        assert (engine["eviction"], engine["waiting"]) == (eviction, waiting)
 
 
 def test_counters_have_the_names_of_a_simulated_run(served: Outcome, driven: Outcome) -> None:
