@@ -120,11 +120,7 @@ def _stops_as_interrupts() -> Iterator[None]:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     global _stop
     _stop = signal.Signals(number)
-    handler = signal.getsignal(signal.SIGINT)
-    if callable(handler):
-        handler(number, frame)
-    else:  # Ctrl-C is ignored, as in the background of a shell
-        raise KeyboardInterrupt
+    raise KeyboardInterrupt
 
 
 # -- streams ---------------------------------------------------------------------------------------
