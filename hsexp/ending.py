@@ -177,7 +177,7 @@ def _standard_streams() -> Iterator[_Stream]:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this
     before = sys.stdout, sys.stderr
     output, errors = _Stream(sys.stdout, 1), _Stream(sys.stderr, 2)
-    sys.stdout, sys.stderr = output, errors  # type: ignore[assignment]
+    sys.stdout, sys.stderr = output, errors
     try:
         yield output
     finally:

@@ -68,8 +68,8 @@ def main(log: str, *command: str) -> int:
     _kill_orphans()
     family.close()
     if killed is not None:
-        with Path(log).open("a") as output:
-            output.write(f"\n{killed}\n")  # what came before may be half a line
+        with Path(log).open("ab") as output:
+            output.write(f"\n{killed}\n".encode())  # what came before may be half a line
         code = code or 1
     return code if code >= 0 else 128 - code
 
