@@ -5,6 +5,8 @@ hsexp analysis|figures|serve|replay|interop ARGUMENTS
 there can take the place of one of our packages; the script `hsexp` does not.
 """
 
+import hsexp.starting  # noqa: F401, I001
+
 import os
 import runpy
 import sys

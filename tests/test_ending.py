@@ -100,7 +100,7 @@ def test_a_signal_stops_a_launch_with_one_line_and_keeps_what_has_ended(
         ("figures", ("source=paper",)),
         ("runners.replay", ("ledger=ledgers",)),
     ],
-    ids=" ".join,
+    ids=["plan", "hsexp analysis", "analysis", "figures", "replay"],
 )
 def test_a_signal_at_any_time_ends_a_command_without_a_traceback(
     number: signal.Signals, module: str, arguments: tuple[str, ...], tmp_path: Path
