@@ -33,6 +33,8 @@ python -m analysis beside measured=DIR simulated=DIR [out=DIR]
 Runs of a calibrated simulator beside the measured runs of the same requests.
 """
 
+import hsexp.starting  # noqa: F401, I001
+
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -3,6 +3,8 @@
 A module of this package registers its figures (`registry.py`); nothing else lists them.
 """
 
+import hsexp.starting  # noqa: F401, I001
+
 from matplotlib.figure import Figure
 
 from hsexp.shadows import guard

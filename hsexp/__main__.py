@@ -6,6 +6,8 @@ there can take the place of one of our packages; the script `hsexp` does not. `p
 in a folder that has a package `figures` starts that one, and nothing of ours can object.
 """
 
+import hsexp.starting  # noqa: F401, I001
+
 import os
 import runpy
 import sys

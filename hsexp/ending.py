@@ -105,7 +105,10 @@ def _stops_as_interrupts() -> Iterator[None]:
     """SIGTERM and SIGHUP do what Ctrl-C does, unless they are ignored (`nohup`) or handled."""
     global _stop
     _stop = signal.SIGINT
-    before = {}
+    before: dict[signal.Signals, Any] = {}
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # by `hsexp.starting`
+        with suppress(ValueError):
+            before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             with suppress(ValueError):  # not in the main thread
@@ -120,11 +123,7 @@ def _stops_as_interrupts() -> Iterator[None]:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     global _stop
     _stop = signal.Signals(number)
-    handler = signal.getsignal(signal.SIGINT)
-    if callable(handler):
-        handler(number, frame)
-    else:  # Ctrl-C is ignored, as in the background of a shell
-        raise KeyboardInterrupt
+    raise KeyboardInterrupt
 
 
 # -- streams ---------------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ Everything else goes to vLLM's server: max_model_len=8192 is --max-model-len 819
 enforce_eager=true is --enforce-eager. Defaults are in conf/serve.yaml.
 """
 
+import hsexp.starting  # noqa: F401, I001
+
 import importlib.util
 import ipaddress
 import json

@@ -12,6 +12,8 @@ exported attempt has fields that the benchmark lacks (`e2els`, `statuses`, `data
 `device`, `latencies_from`), so that it can be imported with the same numbers.
 """
 
+import hsexp.starting  # noqa: F401, I001
+
 import hashlib
 import json
 import math

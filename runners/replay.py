@@ -10,6 +10,8 @@ else is fitted: tokens, running and waiting requests of every step, and all coun
 must be equal.
 """
 
+import hsexp.starting  # noqa: F401, I001
+
 import json
 import sys
 from collections.abc import Sequence

@@ -21,9 +21,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import FrameType
 
 from hsexp.descent import adopt_orphans, die_with_thread
 from runners.vllm.family import VARIABLE, Family
@@ -32,6 +34,10 @@ _PERIOD_S = 0.1
 
 _LAST_WORDS_S = 4.0
 """An engine whose core was killed notices within three seconds, or not at all."""
+
+
+_CORE_PATIENCE_S = 7.5
+"""A core that ends kills a worker which has not ended eight seconds later: that is in order."""
 
 
 def main(log: str, *command: str) -> int:
@@ -48,26 +54,41 @@ def main(log: str, *command: str) -> int:
             env={**os.environ, VARIABLE: f"{log}.family"},
             preexec_fn=partial(die_with_thread, os.getpid()),
         )
-    signal.signal(signal.SIGTERM, lambda *_: _kill(process.pid, signal.SIGTERM))
+    asked_at: list[float] = []
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        asked_at.append(time.monotonic())
+        _kill(process.pid, number)
+
+    signal.signal(signal.SIGTERM, pass_on)
     threading.Thread(target=_kill_without_runner, args=(process.pid,), daemon=True).start()
-    killed = _wait(process, family)
+    killed = _wait(process, family, asked_at)
     _kill_group(process.pid)
     code = process.wait()
     _kill_orphans()
     family.close()
     if killed is not None:
-        with Path(log).open("a") as output:
-            output.write(f"\n{killed}\n")  # what came before may be half a line
+        with Path(log).open("ab") as output:
+            output.write(f"\n{killed}\n".encode())  # what came before may be half a line
+        code = code or 1
     return code if code >= 0 else 128 - code
 
 
-def _wait(process: "subprocess.Popen[bytes]", family: Family) -> str | None:
-    """Wait for the engine's end, or for a while after a part of it was killed: says which."""
+def _wait(
+    process: "subprocess.Popen[bytes]", family: Family, asked_at: Sequence[float]
+) -> str | None:
+    """Wait for the engine's end, or for a while after a part of it was killed: says which.
+
+    Args:
+        asked_at: when the engine was asked to end, if it was.
+    """
     killed, give_up = None, math.inf
     while time.monotonic() < give_up:
         with suppress(subprocess.TimeoutExpired):
             process.wait(_PERIOD_S)
             break
+        if asked_at and time.monotonic() - asked_at[0] > _CORE_PATIENCE_S:
+            continue
         if killed is None and (killed := family.killed()) is not None:
             give_up = time.monotonic() + _LAST_WORDS_S
     was_killed_itself = process.returncode is not None and process.returncode < 0

@@ -126,6 +126,7 @@ class EngineProcess:
             self._guard.kill()
             self._guard.wait()
         remains.close_mark(self._mark)
+        Path(f"{self.log}.family").unlink(missing_ok=True)  # a killed guard leaves it
 
     def _death(self, activity: str, otherwise: type[RunFault]) -> RunFault:
         code = self._guard.returncode

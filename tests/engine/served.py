@@ -21,7 +21,6 @@ END_S = 60.0
 
 ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "INFO",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",
     "VLLM_SERVER_DEV_MODE": "1",  # /reset_prefix_cache

@@ -72,6 +72,25 @@ def test_a_budget_in_gib_is_shared_by_all_layers_and_never_exceeded(tmp_path: Pa
     assert [pool.num_pages for pool in chosen.plan.pools] == [186]
 
 
+def test_a_cpu_is_asked_for_the_memory_of_the_budget_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it vLLM wants 92 % of the machine's memory to be free, whatever the budget."""
+    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
+    given = served_config(tmp_path, FALCON_H1_7B, S2).cache_config.kv_cache_memory_bytes
+    assert given == 193 * 512 * 1024 * 44  # pages, bytes of a page, attention layers
+    unlimited = served_config(tmp_path, FALCON_H1_7B, {"organization": "s2"})
+    assert unlimited.cache_config.kv_cache_memory_bytes is None
+
+
+def test_memory_that_the_user_gives_to_a_cpu_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "7")
+    config = served_config(tmp_path, FALCON_H1_7B, S2)
+    assert config.cache_config.kv_cache_memory_bytes == 7 << 30
+
+
 def test_resolved_settings_resolve_to_themselves(tmp_path: Path) -> None:
     first = served_config(tmp_path, FALCON_H1_7B, S2).additional_config
     second = served_config(tmp_path, FALCON_H1_7B, first["hsexp"]).additional_config

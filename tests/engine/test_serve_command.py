@@ -1,12 +1,24 @@
 """`python -m hsexp.serve stage=plan`: pools and refusals before anything is loaded."""
 
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
+import commands
 import pytest
+from fastapi import FastAPI
+from hydra import compose, initialize_config_dir
 from served_configs import FALCON_H1_7B, write_config
 
+from hsexp import serve
+from hsexp.config.catalog import CONF
+from hsexp.config.launch import parse_launch
+from hsexp.plan.planner import make_plan
+from hsexp.plan.run import VllmRunConfig
 from hsexp.serve import EXIT_REFUSED, Command, main
+from runners.vllm.api_server import with_reset
+from runners.vllm.command import environment_of
 
 
 def test_a_plan_shows_pools_and_the_same_command_without_starting(
@@ -23,6 +35,60 @@ def test_a_plan_shows_pools_and_the_same_command_without_starting(
     assert ["recurrent", "29", "0", "1,594,368", "46,236,672", f"{46_236_672 * 44:,}"] in rows
     shown = shlex.split(printed[printed.index("vllm serve") :])
     assert shown[2:] == Command.parse(arguments).serve_arguments()
+
+
+def test_a_server_of_a_measured_cell_has_one_route_of_the_developer_mode() -> None:
+    def paths(app: FastAPI) -> set[str]:
+        return {getattr(route, "path", "") for route in app.routes}
+
+    own = paths(with_reset(FastAPI)()) - paths(FastAPI())
+    assert own == {"/reset_prefix_cache"}
+    (config,) = {environment["VLLM_SERVER_DEV_MODE"] for environment in environments()}
+    assert config == "0"
+
+
+def environments() -> list[dict[str, str]]:
+    """Of measured cells under S2 and D0."""
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        launch = parse_launch(
+            compose("config", ["campaign=q1", "engine=vllm", "device=cpu", "model=falcon_h1_mini"])
+        )
+    cells = make_plan(launch, engine="vllm").cells
+    return [environment_of(VllmRunConfig.parse(cell.config)) for cell in cells]
+
+
+def test_a_key_leaves_the_list_of_processes_and_opens_nothing(tmp_path: Path) -> None:
+    """The program starts again without it; what it would start then reports."""
+    program = (
+        "import os, sys, hsexp.serve as serve\n"
+        "def start(arguments):\n"
+        "    print('vllm', arguments[-2:], os.environ['VLLM_API_KEY'])\n"
+        "    print(open('/proc/self/cmdline').read().replace(chr(0), ' '))\n"
+        "serve._serve = start\n"
+        "sys.exit(serve.main(sys.argv[1:]))\n"
+    )
+    (tmp_path / "program.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "program.py"), "organization=s2", "model=m",
+         "api_key=a,secret", "host=0.0.0.0"],
+        env=commands.environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    shown, listed, *_ = done.stdout.splitlines()
+    assert shown == "vllm ['--host', '0.0.0.0'] a,secret"
+    assert "secret" not in listed and "host=0.0.0.0" in listed
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_open_server_is_warned_of_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VLLM_API_KEY", raising=False)
+    monkeypatch.setattr(serve, "_serve", lambda arguments: None)
+    assert main(["organization=s2", "model=m", "host=0.0.0.0"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: 0.0.0.0 is open to other machines, and nobody needs a key")
+    assert main(["organization=s2", "model=m"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_contradiction_is_told_before_anything_is_loaded(

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -29,6 +30,8 @@ from hsexp.ledger import Ledger, LedgerError
 from hsexp.plan.cells import Cell, Plan
 from runners import campaign
 from runners.campaign import Outcome, Summary, run_plan
+from runners.pool import WorkerPool
+from runners.trial import Trial
 
 PROGRAM = Path(__file__).with_name("toy_campaign.py")
 
@@ -220,6 +223,39 @@ def test_ctrl_c_while_the_workers_start_is_as_quiet(tmp_path: Path) -> None:
         _, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert err == ""
+
+
+def test_ctrl_c_keeps_a_result_that_nobody_has_read_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second cell ends, and Ctrl-C comes, while the first one is being recorded."""
+    gate = tmp_path / "gate"
+    plan = toy_plan(toy_cell(1), toy_cell(2, f"fail-when:{gate}"))
+    stock, make = Ledger.record, WorkerPool.__init__
+    pools: list[WorkerPool[Cell, Trial]] = []
+
+    def record(self: Ledger, *args: Any, **kwargs: Any) -> Any:
+        result = stock(self, *args, **kwargs)
+        if not gate.exists():
+            gate.touch()
+            (busy,) = [worker for worker in pools[0]._workers if worker.task is not None]
+            assert busy.connection.poll(20.0)
+            os.kill(os.getpid(), signal.SIGINT)
+        return result
+
+    def keep(pool: WorkerPool[Cell, Trial], *args: Any, **kwargs: Any) -> None:
+        make(pool, *args, **kwargs)
+        pools.append(pool)
+
+    monkeypatch.setattr(Ledger, "record", record)
+    monkeypatch.setattr(WorkerPool, "__init__", keep)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            launch(tmp_path / "ledger", plan, workers=2)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert statuses(tmp_path / "ledger") == {1: ["OK"], 2: ["failed"]}
 
 
 # -- launches at once ------------------------------------------------------------------------------
