@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hsexp.sim.trace import DepthTrace
 from toy_engine import falcon_memory, play, request, toy_memory
 
 from hsexp.measure.records import RunRecord
 from hsexp.memory import Hit, Observer, SequenceMemory
-from hsexp.sim.trace import DepthTrace
 
 
 def steps(record: RunRecord) -> list[tuple[int, float, int, int]]:
