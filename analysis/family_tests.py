@@ -47,6 +47,12 @@ class FamilyTest:
         return None if self.changes is None else float(self.changes.mean())
 
     @property
+    def moved(self) -> bool:
+        """Whether the arms differ in any seed. If they never do, as simulated arms may, what sets
+        them apart never acted, and p = 1 is no answer."""
+        return self.changes is not None and bool((self.changes != 0.0).any())
+
+    @property
     def sign_flip(self) -> SignFlip | None:
         """The test of all seeds; None if it could not be done."""
         return self.looks[-1] if self.looks else None

@@ -58,7 +58,7 @@ def _family_rows(
             None if cell is None else published_value(*cell)
             for cell in (declared[test.id].published_change, declared[test.id].published_p)
         )
-        known = test.p_value is not None
+        known = test.p_value is not None and test.moved
         rows.append(
             {
                 "family": family.name,
@@ -145,7 +145,10 @@ def decisions_table(
             ),
         ),
         origin=origin,
-        notes=("A decision that the paper does not print is not compared.",),
+        notes=(
+            "A decision that the paper does not print is not compared, nor is one of ours where "
+            "the arms took the same time in every seed.",
+        ),
     )
 
 

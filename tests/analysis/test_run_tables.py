@@ -1,5 +1,7 @@
 """Tables from ledgers of made-up runs: means, paired changes, counts, and what is missing."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -335,6 +337,24 @@ def test_e16_adjusts_over_two_and_shows_log_ratios_as_a_sensitivity(tmp_path):
     assert table.rows["holm_p"].tolist() == [4 / 64] * 2
     settings = make("E-15", Ledgers(tmp_path))
     assert row(settings, operating_point="A")["R0_d0_pins"] == 4.0
+
+
+def test_e16_has_no_answer_where_pinning_changes_no_run(tmp_path):
+    def value(arm, seed):
+        # At b108 the pins act, at b63 they do not.
+        shift = 0.1 * (seed + 1) if (arm.pinning, arm.budget) == ("k1", "b108") else 0.0
+        speed = (90.0 if arm.organization == "d0" else 100.0) + shift
+        return throughput(speed) | {"pinned_checkpoints": 4.0}
+
+    for block in ("b63", "b108"):
+        write_block(tmp_path, "pinning", block, value)
+    table = make("E-16", Ledgers(tmp_path))
+    found = {point: row(table, operating_point=point) for point in ("A", "B")}
+    assert found["A"]["raw_relative_gap_p"] == 2 / 64
+    for p in ("raw_relative_gap_p", "raw_log_ratio_p", "holm_p"):
+        assert math.isnan(found["B"][p])
+    assert found["B"]["mean_change"] == 0.0
+    assert any(note.startswith("No answer at B: ") for note in table.notes)
 
 
 # -- all of them ---------------------------------------------------------------------------------
