@@ -82,9 +82,6 @@ TYPED = {
     "python -m hsexp campaign=paper": Typed(
         more="stage=plan seeds=[1]", shows="paper: 19 campaigns"
     ),
-    "python -m hsexp campaign=paper_fresh": Typed(
-        more="stage=plan seeds=[1]", shows="paper_fresh: 19 campaigns"
-    ),
     "python -m hsexp -m campaign=q6 budget=b63,b83": Typed(
         more=f"{ONE_RUN} ledger=swept", shows="budget=b83  complete"
     ),

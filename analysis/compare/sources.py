@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from analysis.command import FRESH
 from analysis.compare.from_tables import with_metrics
 from analysis.config import block_design
 from analysis.errors import NoRunsError
@@ -72,6 +73,12 @@ class Sources:
         """All runs requested so far."""
         return tuple(self._runs.values())
 
+    def _command(self, campaign: str) -> str:
+        """The command that fills a campaign's ledger; one of the paper's fills those of fresh
+        seeds."""
+        name = "paper" if self._root.name == FRESH else campaign
+        return f"python -m hsexp campaign={name}"
+
     def _find(self, campaign: str, block: str) -> Runs:
         design = block_design(campaign, block)
         path = self._root / campaign / self._engine
@@ -80,7 +87,7 @@ class Sources:
                 campaign=campaign,
                 design=design,
                 seeds=design.seeds,
-                why=f"there is no ledger {path}; run `python -m hsexp campaign={campaign}`",
+                why=f"there is no ledger {path}; run `{self._command(campaign)}`",
             )
         if campaign not in self._ledgers:
             self._ledgers[campaign] = Ledgers(self._root, paths={campaign: path})
