@@ -95,6 +95,19 @@ def toy_memory(
     return memory
 
 
+def falcon_settings(
+    name: str, *, headroom: float = 0.0, retention: str = "off", pinning: str = "off"
+) -> MemoryConfig:
+    """The paper's memory without its budget, as the configuration has it."""
+    return MemoryConfig(
+        model=FALCON,
+        organization=parse_union(OrganizationConfig, read_option("organization", name), path=name),
+        admission=AdmissionConfig(headroom=headroom, cap=1),
+        retention=RetentionConfig.parse(read_option("retention", retention)),
+        pinning=PinningConfig.parse(read_option("pinning", pinning)),
+    )
+
+
 def falcon_memory(
     name: str,
     budget: str,
@@ -104,15 +117,8 @@ def falcon_memory(
     pinning: str = "off",
     observer: Observer | None = None,
 ) -> HybridMemory:
-    """The paper's memory, as the configuration has it."""
-    config = parse_union(OrganizationConfig, read_option("organization", name), path=name)
-    settings = MemoryConfig(
-        model=FALCON,
-        organization=config,
-        admission=AdmissionConfig(headroom=headroom, cap=1),
-        retention=RetentionConfig.parse(read_option("retention", retention)),
-        pinning=PinningConfig.parse(read_option("pinning", pinning)),
-    )
+    """The paper's memory."""
+    settings = falcon_settings(name, headroom=headroom, retention=retention, pinning=pinning)
     num_bytes = read_option("budget", budget)["bytes"]
     return build_memory(settings, num_bytes, observer=observer)
 
@@ -195,6 +201,7 @@ def play_falcon(
     cap: int = 63,
     fast_forward: bool = True,
     separate: bool = False,
+    paged: bool = False,
 ) -> RunRecord:
     """Run to the end on the paper's device."""
     return simulate(
@@ -204,4 +211,5 @@ def play_falcon(
         device=DeviceConfig.parse(read_option("device", "a100_40gb")),
         cap=cap,
         max_model_tokens=FALCON.max_model_tokens,
+        paged=paged,
     )
