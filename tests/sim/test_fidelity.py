@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from statistics import fmean
 
 import pytest
-from toy_engine import falcon_memory, falcon_workload, play_falcon
+from toy_engine import falcon_memory, falcon_settings, falcon_workload, play_falcon
 
 from analysis.published import published_value
 from hsexp.measure.metrics import summarize
@@ -28,7 +28,7 @@ def run(cell: Cell) -> RunRecord:
     """A run of Q6: 3 requests/s, cap 63, preempted requests pinned from the first requester."""
     organization, budget, headroom, seed = cell
     memory = falcon_memory(organization, budget, headroom=headroom, pinning="k1")
-    return play_falcon(falcon_workload(seed), memory)
+    return play_falcon(falcon_workload(seed), memory, paged=falcon_settings(organization).paged)
 
 
 def requests_per_s(cell: Cell) -> float:

@@ -100,6 +100,25 @@ def toy_memory(
     return memory
 
 
+def falcon_settings(
+    name: str,
+    *,
+    headroom: float = 0.0,
+    retention: str = "off",
+    pinning: str = "off",
+    eviction: str = "paper",
+) -> MemoryConfig:
+    """The paper's memory without its budget, as the configuration has it."""
+    return MemoryConfig(
+        model=FALCON,
+        organization=parse_union(OrganizationConfig, read_option("organization", name), path=name),
+        admission=AdmissionConfig(headroom=headroom, cap=1),
+        retention=RetentionConfig.parse(read_option("retention", retention)),
+        pinning=PinningConfig.parse(read_option("pinning", pinning)),
+        eviction=eviction_of(eviction),
+    )
+
+
 def falcon_memory(
     name: str,
     budget: str,
@@ -110,15 +129,9 @@ def falcon_memory(
     eviction: str = "paper",
     observer: Observer | None = None,
 ) -> HybridMemory:
-    """The paper's memory, as the configuration has it."""
-    config = parse_union(OrganizationConfig, read_option("organization", name), path=name)
-    settings = MemoryConfig(
-        model=FALCON,
-        organization=config,
-        admission=AdmissionConfig(headroom=headroom, cap=1),
-        retention=RetentionConfig.parse(read_option("retention", retention)),
-        pinning=PinningConfig.parse(read_option("pinning", pinning)),
-        eviction=eviction_of(eviction),
+    """The paper's memory."""
+    settings = falcon_settings(
+        name, headroom=headroom, retention=retention, pinning=pinning, eviction=eviction
     )
     num_bytes = read_option("budget", budget)["bytes"]
     return build_memory(settings, num_bytes, observer=observer)
@@ -216,6 +229,7 @@ def play_falcon(
     fast_forward: bool = True,
     separate: bool = False,
     waiting: WaitingConfig = FIRST_COME,
+    paged: bool = False,
 ) -> RunRecord:
     """Run to the end on the paper's device."""
     return simulate(
@@ -226,4 +240,5 @@ def play_falcon(
         cap=cap,
         max_model_tokens=FALCON.max_model_tokens,
         waiting=waiting,
+        paged=paged,
     )
