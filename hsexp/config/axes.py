@@ -16,6 +16,7 @@ from hsexp.memory.config import BudgetConfig
 from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.policies.eviction import EvictionConfig
 from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.placement import PlacementConfig
 from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.policies.waiting import WaitingConfig
 from hsexp.workload.isolation import IsolationConfig
@@ -101,6 +102,16 @@ class Axes:
             Axis(
                 meaning="Which waiting request is asked for admission next.",
                 neutral=("first_come",),  # vLLM's
+                is_implied=True,
+            ),
+        ]
+    ]
+    placement: ClassVar[
+        Annotated[
+            Part[PlacementConfig],
+            Axis(
+                meaning="Where prefills leave checkpoints.",
+                neutral=("chunk_ends",),  # inferred: the paper names no other rule
                 is_implied=True,
             ),
         ]

@@ -126,7 +126,10 @@ class HybridCacheManager:
         return self.enable_caching and not request.skip_reading_prefix_cache
 
     def get_computed_blocks(self, request: Request) -> tuple[PageIds, int, int]:
-        """The joint hit of a waiting request: (pages, tokens, no junction to pin)."""
+        """The joint hit of a waiting request: (pages, tokens, no junction to pin).
+
+        Where its prefill stops is a question of its own (`stops`).
+        """
         memory, refused = self.memory, False
         if not self.prefix_cache_lookup_enabled(request):
             hit = MISS
@@ -145,6 +148,15 @@ class HybridCacheManager:
             request_id=request.request_id, hit=hit, losses=memory.cache.num_losses, refused=refused
         )
         return NOTHING_NEW, hit.tokens, 0
+
+    def stops(self, request: Request) -> Sequence[int]:
+        """Where the prefill of a running request stops, or of the one that was looked up last."""
+        running = self._running.get(request.request_id)
+        if running is not None:
+            return running.sequence.stops
+        looked_up = self._looked_up
+        assert looked_up is not None and looked_up.request_id == request.request_id
+        return looked_up.hit.stops
 
     def hit_tokens(self, request: Request) -> int:
         """Tokens that a waiting request would take from the cache now."""

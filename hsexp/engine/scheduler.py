@@ -46,6 +46,7 @@ class HybridScheduler(Scheduler):
         if not settings.waiting.by_arrival:
             self.waiting = OrderedQueue(settings.waiting, self.kv_cache_manager)
         self._forks = self.kv_cache_manager.forks
+        self._stops = self.kv_cache_manager.stops
         self._chunk_tokens = settings.chunking.tokens
         self.need_mamba_block_aligned_split = True
         self._monitor = MemoryMonitor(self.kv_cache_manager)
@@ -95,7 +96,9 @@ class HybridScheduler(Scheduler):
             # A decode: the rule has nothing to cut. An asynchronous one may run ahead of the tokens
             # that are known.
             return 1
-        chunk = self._chunk_tokens(computed, request.num_prompt_tokens, num_tokens, num_new_tokens)
+        chunk = self._chunk_tokens(
+            computed, request.num_prompt_tokens, num_tokens, num_new_tokens, self._stops(request)
+        )
         stop = None if self._forks is None else self._forks.stop(request, computed)
         return chunk if stop is None else min(chunk, stop - computed)
 

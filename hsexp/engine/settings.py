@@ -19,6 +19,7 @@ from hsexp.memory import HybridMemory, MemoryConfig, Observer, build_memory
 from hsexp.memory.geometry import ModelConfig
 from hsexp.memory.organizations import Organization, OrganizationConfig, PoolPlan
 from hsexp.memory.policies.admission import AdmissionConfig
+from hsexp.memory.policies.placement import CHUNK_ENDS, PlacementConfig
 
 KEY = "hsexp"
 """Name of our part of vLLM's additional configuration."""
@@ -37,6 +38,8 @@ class EngineSettings(MemoryConfig):
     budget_bytes: PositiveInt | None
     """Nominal bytes of state of one attention layer with its recurrent layers; None until the
     engine core knows what vLLM has left for state."""
+    placement: PlacementConfig = CHUNK_ENDS
+    """Always written down: who starts an engine without it gets the default of a server."""
     max_leaves: NonNegativeInt = 0
     """Most states off the checkpoint grid that are kept for requests that resume from exactly
     there: samples of one prompt, beams. 0 disables forking; `exact` implies 0."""

@@ -47,6 +47,7 @@ def build_memory(
         ),
         retention=config.retention.build(),
         pinning=config.pinning.build(cache.states),
+        placement=config.placement.build(cache),
         max_leaves=max_leaves,
         max_drafts=max_drafts,
     )

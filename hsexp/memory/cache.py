@@ -105,6 +105,20 @@ class Cache:
             index -= 1
         return MISS if gap is None else Hit(tokens=0, gap=gap)
 
+    def attention_depth(self, keys: PrefixKeys, start: int, end: int) -> int:
+        """Tokens of the contiguous attention prefix in whole blocks, up to `end`.
+
+        Args:
+            start: tokens that it is known to reach.
+        """
+        block_size, oldest = self.block_size, self.block_index.oldest
+        num_blocks = start // block_size
+        for key in keys.attention[num_blocks : end // block_size]:
+            if key not in oldest:
+                break
+            num_blocks += 1
+        return num_blocks * block_size
+
     def are_computed(self, blocks: Iterable[int | None]) -> bool:
         """False if the step that is being scheduled has yet to compute one of these pages."""
         return self._ahead_step != self.step or self._blocks_ahead.isdisjoint(blocks)
@@ -116,19 +130,14 @@ class Cache:
     def depths(self, keys: PrefixKeys, num_tokens: int) -> Depths:
         """Amax, Rmax and Jadopt of a lookup, for observers and traces."""
         limit = (num_tokens - 1) // self.checkpoint_grid
-        num_blocks = 0
-        max_blocks = limit * self.checkpoint_grid // self.block_size
-        for key in keys.attention[:max_blocks]:
-            if key not in self.block_index.oldest:
-                break
-            num_blocks += 1
+        attention = self.attention_depth(keys, 0, limit * self.checkpoint_grid)
         recurrent = 0
         for index in range(limit, 0, -1):
             if keys.checkpoints[index - 1] in self.checkpoint_index.oldest:
                 recurrent = index
                 break
         return Depths(
-            attention=num_blocks * self.block_size // self.checkpoint_grid * self.checkpoint_grid,
+            attention=attention // self.checkpoint_grid * self.checkpoint_grid,
             recurrent=recurrent * self.checkpoint_grid,
             joint=self.deepest_joint(keys, num_tokens).tokens,
         )

@@ -11,6 +11,7 @@ wherever a hit starts the prefill, and generated tokens are recomputed one by on
 computed the first time.
 """
 
+from bisect import bisect_right
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -28,7 +29,14 @@ class Chunking:
         self.block_size = block_size
         self.checkpoint_grid = checkpoint_grid
 
-    def tokens(self, computed: int, num_prompt_tokens: int, num_tokens: int, left: int) -> int:
+    def tokens(
+        self,
+        computed: int,
+        num_prompt_tokens: int,
+        num_tokens: int,
+        left: int,
+        stops: Sequence[int] = (),
+    ) -> int:
         """Tokens of the next chunk; 0 when the rest of the budget does not reach a valid end.
 
         Args:
@@ -36,6 +44,7 @@ class Chunking:
             num_prompt_tokens: prompt length of the request as it arrived.
             num_tokens: tokens that must have state before the next one can be generated.
             left: tokens that the step can still take.
+            stops: boundaries that no chunk passes (`policies.placement`), in ascending order.
         """
         grid = self.checkpoint_grid
         end = min(computed + left, num_tokens)
@@ -44,9 +53,23 @@ class Chunking:
         last_boundary = num_tokens // grid * grid
         if computed < last_boundary:
             end = min(end, last_boundary)
+        if stops:
+            end = min(end, self._next_stop(computed, stops, num_tokens))
         if end < num_tokens:
             end = end // grid * grid
         return max(end - computed, 0)
+
+    def _next_stop(self, computed: int, stops: Sequence[int], num_tokens: int) -> int:
+        """The first stop beyond `computed`, or the end."""
+        index = bisect_right(stops, computed)
+        if index == len(stops):
+            return num_tokens
+        if stops[index] % self.checkpoint_grid:
+            raise ValueError(
+                f"a chunk cannot stop at {stops[index]}: the checkpoint grid is "
+                f"{self.checkpoint_grid}"
+            )
+        return stops[index]
 
     def one_by_one(self, computed: int, num_prompt_tokens: int) -> bool:
         """Whether the next chunk is a single token, computed and charged like a decode."""
@@ -58,9 +81,19 @@ class Chunking:
 
 
 class CanonicalChunking(Chunking):
-    """Chunks whose ends depend on the prompt's length alone (`engine.exact`)."""
+    """Chunks whose ends depend on the prompt's length alone (`engine.exact`).
 
-    def tokens(self, computed: int, num_prompt_tokens: int, num_tokens: int, left: int) -> int:
+    They end at every boundary, so that no stop is left to keep.
+    """
+
+    def tokens(
+        self,
+        computed: int,
+        num_prompt_tokens: int,
+        num_tokens: int,
+        left: int,
+        stops: Sequence[int] = (),
+    ) -> int:
         if self.one_by_one(computed, num_prompt_tokens):
             return min(1, left)
         grid = self.checkpoint_grid

@@ -12,6 +12,7 @@ from hsexp.memory.organizations import Organization, OrganizationConfig, create
 from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.eviction import PAPER, EvictionConfig
 from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.placement import CHUNK_ENDS, PlacementConfig
 from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.policies.waiting import FIRST_COME, WaitingConfig
 
@@ -41,6 +42,10 @@ class MemoryConfig(Config):
         FIRST_COME
     )
     """Used by the scheduler; a cell's id contains it only where it is another than vLLM's."""
+    placement: Annotated[PlacementConfig, Field(exclude_if=lambda value: value == CHUNK_ENDS)] = (
+        CHUNK_ENDS
+    )
+    """A cell's id contains it only where it is another than that of the paper's campaigns."""
     exact: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
     """Continue with the bits of an isolated recomputation, whatever else runs: canonical chunks,
     and on real vLLM every request alone in the model (docs/continuation.md). A cell's id contains

@@ -12,12 +12,14 @@ cancelled within the step. This module depends on no clock, configuration framew
 """
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 from hsexp.memory.branching.drafting import Drafting
 from hsexp.memory.branching.forks import Branching
 from hsexp.memory.cache import Cache
 from hsexp.memory.policies.admission import Admission
 from hsexp.memory.policies.pinning import Pinning
+from hsexp.memory.policies.placement.rule import Placement
 from hsexp.memory.policies.retention import Retention
 from hsexp.memory.pool import MemoryFault
 from hsexp.memory.recount import check_cache
@@ -25,7 +27,7 @@ from hsexp.memory.sequence import Copy, Hit, Refusal, SequenceMemory
 
 
 class HybridMemory:
-    """Serves requests from one cache, under policies of admission, retention and pinning.
+    """Serves requests from one cache; policies decide on admission, retention, pins and placement.
 
     It has a method for each event in the life of a request.
     """
@@ -38,6 +40,7 @@ class HybridMemory:
         admission: Admission,
         retention: Retention,
         pinning: Pinning,
+        placement: Placement,
         max_leaves: int = 0,
         max_drafts: int = 0,
     ) -> None:
@@ -48,6 +51,7 @@ class HybridMemory:
         self.admission = admission
         self.retention = retention
         self.pinning = pinning
+        self.placement = placement
         self.branching = Branching(cache, max_leaves=max_leaves)
         self._sharers = self.branching.sharers
         self.drafting = Drafting(cache, max_drafts=max_drafts)
@@ -67,6 +71,9 @@ class HybridMemory:
         """
         cache = self.cache
         hit = cache.deepest_joint(sequence.keys, num_tokens)
+        stops = self.placement.stops(sequence.keys, hit, num_tokens)
+        if stops:
+            hit = replace(hit, stops=stops)
         if cache.observer is not None:
             cache.observer.on_lookup(sequence, hit, cache.depths(sequence.keys, num_tokens))
         return hit
@@ -115,6 +122,7 @@ class HybridMemory:
         cache = self.cache
         assert sequence.request_id not in cache.sequences and not sequence.blocks
         cache.sequences[sequence.request_id] = sequence
+        sequence.stops = hit.stops
         if hit.checkpoint is not None:
             cache.attention_pool.hold(hit.blocks)
             cache.states.hold(hit.checkpoint)

@@ -45,6 +45,8 @@ class SequenceMemory:
     """A step that ends at or before this token allocates, publishes and releases nothing."""
     scratch: Checkpoint | None = None
     """The state over draft tokens, until they are accepted or not (`branching.drafting`)."""
+    stops: Sequence[int] = ()
+    """Tokens at which its prefill stops (`policies.placement`), in ascending order."""
     retained: list[Checkpoint] = field(default_factory=list)
     """Superseded states that the retention policy keeps until this request leaves."""
 
@@ -66,6 +68,7 @@ class SequenceMemory:
         self.state_index = -1
         self.retained = []
         self.quiet_end = 0
+        self.stops = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,11 +85,13 @@ class Hit:
     checkpoint: Checkpoint | None = None
     ready: bool = True
     """False while part of it is being computed by the step that is being scheduled."""
+    stops: Sequence[int] = ()
+    """Tokens at which the prefill behind it stops (`policies.placement`), in ascending order."""
     gap: Hashable | None = field(default=None, compare=False)
     """Key of the first missing block before a deeper checkpoint; None without such a checkpoint."""
 
     def or_deeper(self, other: "Hit | None") -> "Hit":
-        """The deeper of two restart points of one prefix, with the gap of either.
+        """The deeper of two restart points of one prefix, with the gap and the stops of either.
 
         Both gaps are the same: the first block that is missing from the prefix.
         """
@@ -94,7 +99,10 @@ class Hit:
             return self
         deeper = max(self, other, key=lambda hit: hit.tokens)
         gap = other.gap if self.gap is None else self.gap
-        return deeper if deeper.gap == gap else replace(deeper, gap=gap)
+        stops = self.stops or other.stops
+        if deeper.gap == gap and deeper.stops == stops:
+            return deeper
+        return replace(deeper, gap=gap, stops=stops)
 
 
 MISS = Hit(tokens=0)

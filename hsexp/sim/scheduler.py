@@ -162,11 +162,13 @@ class SimScheduler:
         return prefill_tokens
 
     def _schedule_chunk(self, request: SimRequest, prefill_tokens: int) -> int:
+        assert request.memory is not None
         chunk = self._chunking.tokens(
             request.computed,
             request.request.prompt_tokens,
             request.num_tokens,
             self._token_budget_left(prefill_tokens),
+            request.memory.stops,
         )
         if not chunk or not self._grow(request, request.computed, request.computed + chunk):
             return 0
@@ -196,7 +198,9 @@ class SimScheduler:
         hit = memory.lookup(sequence, head.num_tokens)
         if not hit.ready:
             return 0
-        chunk = self._chunking.tokens(hit.tokens, head.request.prompt_tokens, head.num_tokens, left)
+        chunk = self._chunking.tokens(
+            hit.tokens, head.request.prompt_tokens, head.num_tokens, left, hit.stops
+        )
         if not chunk:
             return 0
         nothing_runs = not self._running

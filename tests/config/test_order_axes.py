@@ -1,4 +1,4 @@
-"""Orders of eviction and of waiting as axes: an added axis changes nothing where it is neutral."""
+"""Orders and placement as axes: an added axis changes nothing where it is neutral."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,8 @@ from launches import Command, composed, planned, planned_blocks
 
 from hsexp.config.axes import AXES, MEMORY_AXES, stated, value_of
 from hsexp.config.base import ConfigError
-from hsexp.config.catalog import read_option
+from hsexp.config.campaigns import ServingCampaign
+from hsexp.config.catalog import options, read_option
 from hsexp.engine.settings import EngineSettings, ServingSettings
 from hsexp.ledger import Ledger
 from hsexp.ledger.contract import Contract
@@ -18,18 +19,21 @@ from hsexp.serve import Command as ServeCommand
 
 ONE_SEED = ("budget=b63", "seeds=[76400]")
 IMPLIED = [axis for axis in AXES if axis.is_implied]
-OTHERS = {"eviction": "lru", "waiting": "hit_first"}
+ORDERS = {"eviction": "lru", "waiting": "hit_first"}
+OTHERS = ORDERS | {"placement": "junction"}
 
 
 def test_a_cell_with_neutral_orders_is_the_cell_that_it_was_before_there_were_any() -> None:
     plan = planned("campaign=q6", *ONE_SEED)
-    named = planned("campaign=q6", *ONE_SEED, "eviction=paper", "waiting=first_come")
+    neutral = ("eviction=paper", "waiting=first_come", "placement=chunk_ends")
+    named = planned("campaign=q6", *ONE_SEED, *neutral)
     assert [cell.cell_id for cell in named.cells] == [cell.cell_id for cell in plan.cells]
     assert (named.contract, named.digest) == (plan.contract, plan.digest)
     for cell in (*plan.cells, *named.cells):
         assert not OTHERS.keys() & (cell.axes.keys() | cell.config.keys())
         config = RunConfig.parse(cell.config)
         assert (config.eviction.name, config.waiting.name) == ("paper", "first_come")
+        assert config.placement.name == "chunk_ends"
 
 
 @pytest.mark.parametrize("axis", OTHERS)
@@ -72,6 +76,11 @@ def test_a_ledger_without_an_order_takes_cells_with_one_and_the_other_way_round(
     [
         (("waiting=hit_first", "waiting.window_s=0"), r"waiting\.window_s must be greater than 0"),
         (("eviction=paper", "+eviction.window_s=1"), r"eviction\.window_s is not a known setting"),
+        (
+            ("placement=every", "placement.intervals=0"),
+            r"placement\.intervals must be greater than",
+        ),
+        (("placement=junction", "+placement.intervals=1"), r"placement\.intervals is not a known"),
     ],
 )
 def test_a_setting_that_an_order_does_not_have_is_refused_by_name(
@@ -81,7 +90,7 @@ def test_a_setting_that_an_order_does_not_have_is_refused_by_name(
         composed("campaign=q6", *overrides)
 
 
-@pytest.mark.parametrize("setting", ["eviction=lru", "waiting=hit_first"])
+@pytest.mark.parametrize("setting", ["eviction=lru", "waiting=hit_first", "placement=junction"])
 def test_an_order_means_nothing_to_a_campaign_without_requests(
     setting: str, command: Command
 ) -> None:
@@ -159,5 +168,38 @@ def test_a_server_takes_the_orders_as_options_or_as_values() -> None:
 def test_an_engine_without_orders_of_its_own_is_told_of_none() -> None:
     model = ModelConfig.parse(read_option("model", "falcon_h1_mini"))
     settings = ServingSettings.of({"organization": "s2"}).resolve(model, cap=8)
-    assert not OTHERS.keys() & settings.additional_config()["hsexp"].keys()
+    assert not ORDERS.keys() & settings.additional_config()["hsexp"].keys()
     assert settings.labels.items() >= {"eviction": "paper", "waiting": "first_come"}.items()
+
+
+def test_a_server_places_as_vllm_does_unless_it_is_told_otherwise() -> None:
+    model = ModelConfig.parse(read_option("model", "falcon_h1_mini"))
+    settings = ServingSettings.of({"organization": "s2"}).resolve(model, cap=8)
+    assert settings.placement.name == "junction"
+    told = ServingSettings.of({"organization": "s2", "placement": "chunk_ends"})
+    assert told.resolve(model, cap=8).placement.name == "chunk_ends"
+    assert ServeCommand.parse(["organization=s2", "model=m"]).settings == {"organization": "s2"}
+
+
+@pytest.mark.parametrize("placement", ["chunk_ends", "junction", "dense"])
+def test_a_server_that_a_campaign_starts_places_as_its_cell_does(placement: str) -> None:
+    """The server reads what it is sent as if a user had written it, and fills in what is missing
+    with its own defaults; the placement of the campaigns is not its default."""
+    cell = planned("campaign=q6", *ONE_SEED, f"placement={placement}").cells[0]
+    config = RunConfig.parse(cell.config)
+    sent = EngineSettings(**config.memory_settings, budget_bytes=config.budget.bytes)
+    received = ServingSettings.of(sent.additional_config()["hsexp"])
+    settings = received.resolve(config.model, cap=config.admission.cap)
+    assert settings.placement == config.placement
+    assert settings == sent
+
+
+def test_campaigns_of_the_paper_place_at_chunk_ends() -> None:
+    placements = {
+        name: {option for block in campaign.blocks.values() for option in block.placement}
+        for name in options("campaign")
+        if name != "trace"  # not the paper's
+        and isinstance(campaign := composed(f"campaign={name}").campaign, ServingCampaign)
+    }
+    assert len(placements) > 15
+    assert set.union(*placements.values()) == {"chunk_ends"}

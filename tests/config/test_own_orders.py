@@ -1,4 +1,4 @@
-"""Orders of a user's own: the worked example of docs/policies.md, typed as it stands there."""
+"""Rules of a user's own: the worked example of docs/policies.md, typed as it stands there."""
 
 import re
 import sys
@@ -32,11 +32,13 @@ def my(tmp_path: Path) -> Iterator[Path]:
         sys.modules.pop(Path(name).stem, None)
 
 
-def test_the_page_has_two_rules_and_their_options() -> None:
+def test_the_page_has_three_rules_and_their_options() -> None:
     assert sorted(EXAMPLES) == [
         "attention_first.py",
         "eviction/attention_first.yaml",
+        "placement/system_prompt.yaml",
         "shortest.py",
+        "system_prompt.py",
         "waiting/shortest.yaml",
     ]
 
@@ -50,6 +52,7 @@ def test_a_campaign_runs_under_orders_of_a_user_s_own(command: Command, my: Path
     path = list(sys.path)
     (row,) = Ledger.read("mine").frame().to_dict("records")
     assert (row["eviction"], row["waiting"]) == ("attention_first", "shortest")
+    assert row["placement"] == "system_prompt"
     code, printed = command(*typed.split(), *small, "engine=sim", "stage=run", "waiting.among=1")
     assert code == 2 and "waiting.shortest.among: ledger has 8, this run has 1" in printed
     assert sys.path == path and str(my) not in path
@@ -59,6 +62,7 @@ def test_an_own_order_travels_to_an_engine_and_is_the_same_there(my: Path) -> No
     follow([CONF, my])
     model = ModelConfig.parse(read_option("model", "falcon_h1_mini"))
     written = {"organization": "s2", "waiting": "shortest", "eviction": "attention_first"}
+    written["placement"] = "system_prompt"
     settings = ServingSettings.of(written | {"budget_bytes": 100_000_000}).resolve(model, cap=4)
     sent = settings.additional_config()
     assert sent["hsexp"]["waiting"] == {
@@ -69,6 +73,7 @@ def test_an_own_order_travels_to_an_engine_and_is_the_same_there(my: Path) -> No
     assert EngineSettings.of(sent) == settings
     assert settings.labels["waiting_among"] == 8
     assert type(settings.memory().cache.attention_pool._queue).__name__ == "TwoLines"
+    assert type(settings.memory().placement).__name__ == "AtBoundary"
 
 
 @pytest.mark.parametrize(

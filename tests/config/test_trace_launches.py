@@ -23,6 +23,17 @@ def change(path: Path) -> None:
     path.write_text(path.read_text().replace("900", "901"))
 
 
+# -- placement -------------------------------------------------------------------------------------
+
+
+def test_a_trace_leaves_checkpoints_at_junctions_unless_it_is_told_otherwise(lengths: Path) -> None:
+    for cell in plan_of(lengths).cells:
+        assert cell.axes["placement"] == parse_run(cell.config).placement.name == "junction"
+    for cell in plan_of(lengths, "placement=chunk_ends").cells:
+        assert "placement" not in cell.axes
+        assert parse_run(cell.config).placement.name == "chunk_ends"
+
+
 # -- content ---------------------------------------------------------------------------------------
 
 

@@ -48,6 +48,13 @@ CASES: list[tuple[str, str, dict[str, Any], bool]] = [
     ("s2", "b63", {"waiting": "hit_first", "pinning": "k1"}, False),
     ("d0", "b63", {"waiting": "hit_first", "eviction": "lru", "headroom": 0.1}, False),
     ("s2", "b63", {"waiting": "hit_first", "exact": True}, False),
+    ("s0", "b63", {"placement": "junction"}, False),
+    ("s1", "b83", {"placement": "junction", "eviction": "lru", "headroom": 0.1}, False),
+    ("s2", "b63", {"placement": "junction", "retention": "k2", "pinning": "k1"}, False),
+    ("d0", "b63", {"placement": "junction", "waiting": "hit_first"}, False),
+    ("s2", "b63", {"placement": "junction", "exact": True}, False),
+    ("s2", "b63", {"placement": "every"}, False),
+    ("d0", "b63", {"placement": "dense"}, False),
 ]
 
 

@@ -96,10 +96,11 @@ CASES: list[dict[str, Any]] = [
     {"policies": KEEPING},
     {"priorities": 3},
     {"policies": KEEPING | ORDERS},
+    {"policies": KEEPING | {"placement": "junction"}},
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=["plain", "keeping", "priority", "orders"])
+@pytest.mark.parametrize("case", CASES, ids=["plain", "keeping", "priority", "orders", "junction"])
 def test_whatever_happens_in_a_tight_pool_every_token_is_right(
     case: dict[str, Any], organization: str, asynchronous: bool, tmp_path: Path
 ) -> None:

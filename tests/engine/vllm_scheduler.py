@@ -33,6 +33,7 @@ from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.eviction import EvictionConfig
 from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.placement import PlacementConfig
 from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.policies.waiting import WaitingConfig
 from hsexp.sim.steptime import StepClock, to_ns
@@ -56,6 +57,7 @@ def settings(
     exact: bool = False,
     eviction: str = "paper",
     waiting: str = "first_come",
+    placement: str = "chunk_ends",
 ) -> EngineSettings:
     return EngineSettings(
         model=ModelConfig.parse(read_option("model", "falcon_h1_7b")),
@@ -67,13 +69,16 @@ def settings(
         retention=RetentionConfig.parse(read_option("retention", retention)),
         pinning=PinningConfig.parse(read_option("pinning", pinning)),
         exact=exact,
-        **orders(eviction=eviction, waiting=waiting),
+        **orders(eviction=eviction, waiting=waiting, placement=placement),
     )
 
 
-def orders(*, eviction: str, waiting: str) -> dict[str, Any]:
+def orders(*, eviction: str, waiting: str, placement: str) -> dict[str, Any]:
     """Options of these groups, as fields of `EngineSettings`."""
     return {
+        "placement": parse_union(
+            PlacementConfig, read_option("placement", placement), path="placement"
+        ),
         "eviction": parse_union(EvictionConfig, read_option("eviction", eviction), path="eviction"),
         "waiting": parse_union(WaitingConfig, read_option("waiting", waiting), path="waiting"),
     }

@@ -27,7 +27,7 @@ from itertools import count, product
 from time import perf_counter
 from typing import Any
 
-from toy_memory import EVICTIONS, NATIVE_ORDER, ORGANIZATIONS, all_free, toy_memory
+from toy_memory import EVICTIONS, NATIVE_ORDER, ORGANIZATIONS, PLACEMENTS, all_free, toy_memory
 
 from hsexp.memory import (
     Copy,
@@ -112,6 +112,7 @@ class Setting:
     finishes_in_step: bool
     """Whether a finished request leaves before the step counter advances, as in the simulator."""
     eviction: str
+    placement: str
 
     @classmethod
     def draw(cls, organization: str, policy: str, rng: random.Random) -> "Setting":
@@ -140,6 +141,7 @@ class Setting:
             keys=keys,
             finishes_in_step=rng.random() < 0.5,
             eviction=rng.choice(sorted(EVICTIONS)),
+            placement=rng.choice(sorted(PLACEMENTS)),
         )
 
     def build(self) -> HybridMemory:
@@ -154,6 +156,7 @@ class Setting:
             pinning=self.pinning,
             protected=self.protected,
             eviction=self.eviction,
+            placement=self.placement,
             max_leaves=self.max_leaves,
             max_drafts=self.max_drafts,
             num_admission_states=self.num_admission_states,
@@ -481,7 +484,12 @@ class Referee:
             leaf = self.calls.deepest_leaf(
                 sequence, request.tokens, num_tokens=known - 1, salt=request.salt
             )
-        hit = self.memory.lookup(sequence, known).or_deeper(leaf)
+        boundary = self.memory.lookup(sequence, known)
+        if self.setting.placement == "junction":
+            depths = self.memory.cache.depths(sequence.keys, known)
+            junction = (depths.attention,) if depths.attention > depths.joint else ()
+            self._require(boundary.stops == junction, f"stops {boundary.stops}, not {junction}")
+        hit = boundary.or_deeper(leaf)
         if hit.tokens and hit.ready:
             self._require(hit.tokens < known, "a hit leaves a token to compute")
             assert hit.checkpoint is not None
@@ -545,7 +553,12 @@ class Referee:
 
     def _some_end(self, request: Request) -> int:
         """End of its next chunk. One token beyond the known ones may be in flight."""
-        left = request.known - request.computed
+        end = request.known
+        for stop in request.sequence.stops:
+            if request.computed < stop < end:
+                end = stop
+                break
+        left = end - request.computed
         return request.computed + (1 + int(self._random() * left) if left > 1 else 1)
 
     def preempt(self) -> None:

@@ -168,12 +168,19 @@ class RoundingEngine(ToyEngine):
         assert request.sequence.state is not None
         self.physical.write_state(request.sequence.state, rounded(state))
 
-    def _next_chunk(self, request: ToyRequest, computed: int, left: int) -> int:
-        return self.chunking.tokens(computed, len(request.prompt), request.num_tokens, left)
+    def _next_chunk(
+        self, request: ToyRequest, computed: int, left: int, stops: Sequence[int]
+    ) -> int:
+        return self.chunking.tokens(computed, len(request.prompt), request.num_tokens, left, stops)
 
 
 TIGHT = {"s0": 14, "s1": 30, "s2": 26, "d0": 40}
-POLICIES: list[dict[str, Any]] = [{}, {"retention": 2}, {"pinning": 1, "headroom": 0.1}]
+POLICIES: list[dict[str, Any]] = [
+    {},
+    {"retention": 2},
+    {"pinning": 1, "headroom": 0.1},
+    {"placement": "junction"},
+]
 
 
 def crowd(organization: str, *, exact: bool, seed: int, **policies: Any) -> RoundingEngine:

@@ -51,6 +51,8 @@ POLICIES: list[dict[str, Any]] = [
     {"headroom": 0.1},
     {"retention": 2},
     {"pinning": 1},
+    {"placement": "junction"},
+    {"placement": "dense", "retention": 2},
     {"retention": 1, "pinning": 1, "headroom": 0.1, "protected": 0.5},
 ]
 ARRANGEMENTS = [

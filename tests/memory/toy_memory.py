@@ -46,6 +46,7 @@ from hsexp.memory.policies.eviction import EvictionConfig
 from hsexp.memory.policies.eviction.paper import ReleaseOrder
 from hsexp.memory.policies.eviction.queue import TwoEndedQueue
 from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.placement import PlacementConfig
 from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.slab import SlabStateStore
 
@@ -122,6 +123,12 @@ EVICTIONS: dict[str, Any] = {
 }
 """Every order of eviction, by its name."""
 
+PLACEMENTS: dict[str, Any] = {
+    name: parse_union(PlacementConfig, read_option("placement", name), path="placement")
+    for name in standing_options("placement")
+}
+"""Every placement of checkpoints, by its name."""
+
 standing_eviction = "paper"
 """The order of a memory whose test names none."""
 
@@ -136,6 +143,7 @@ def toy_memory(
     pinning: int | None = None,
     protected: float = 1.0,
     eviction: str | None = None,
+    placement: str = "chunk_ends",
     observer: Observer | None = None,
     max_leaves: int = 0,
     max_drafts: int = 0,
@@ -150,6 +158,7 @@ def toy_memory(
         pinning: K of pinning at preemption, or None.
         protected: fraction of the recurrent pool that pins may hold.
         eviction: one of `EVICTIONS`; None uses `standing_eviction`.
+        placement: one of `PLACEMENTS`.
         changes: fields of the organization's configuration, or its checkpoint `grid`.
     """
     config = toy_config(name, **changes)
@@ -171,6 +180,7 @@ def toy_memory(
             retention=RetentionConfig(name="toy", requesters=retention),
             pinning=PinningConfig(name="toy", requesters=pinning, protected_fraction=protected),
             eviction=EVICTIONS[eviction or standing_eviction],
+            placement=PLACEMENTS[placement],
         ),
         nominal_bytes,
         observer=observer,

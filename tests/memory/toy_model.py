@@ -442,7 +442,8 @@ class ToyEngine:
     def _grow_running(self, left: int) -> int:
         for request in list(self.running):
             while request in self.running and not request.end:
-                chunk = self._next_chunk(request, request.computed, left)
+                stops = request.sequence.stops
+                chunk = self._next_chunk(request, request.computed, left, stops)
                 if not chunk:
                     break
                 if self.grow(request, chunk):
@@ -456,7 +457,7 @@ class ToyEngine:
         while self.waiting:
             request = self.waiting[0]
             hit = self.lookup(request)
-            chunk = self._next_chunk(request, hit.tokens, left)
+            chunk = self._next_chunk(request, hit.tokens, left, hit.stops)
             if not hit.ready or not chunk:
                 return
             if self.refuses(request, hit):
@@ -466,10 +467,12 @@ class ToyEngine:
             self.admit(request, hit, chunk)
             left -= chunk
 
-    def _next_chunk(self, request: ToyRequest, computed: int, left: int) -> int:
-        """A chunk ends on the grid or with the last token."""
+    def _next_chunk(
+        self, request: ToyRequest, computed: int, left: int, stops: Sequence[int]
+    ) -> int:
+        """A chunk ends on the grid, at a stop at the latest, or with the last token."""
         grid, num_tokens = self.memory.checkpoint_grid, request.num_tokens
-        end = min(computed + left, num_tokens)
+        end = min(computed + left, num_tokens, *(stop for stop in stops if stop > computed))
         if computed < num_tokens // grid * grid:
             end = end // grid * grid
         return max(end - computed, 0)

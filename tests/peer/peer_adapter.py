@@ -467,6 +467,7 @@ class _Ours(HybridScheduler):
                 exact=False,
             )
             self._chunk_tokens, self._forks = rule.tokens, None
+            self._stops = lambda request: ()
         return HybridScheduler._mamba_block_aligned_split(
             self, request, num_new_tokens, *args, **kwargs
         )

@@ -23,6 +23,7 @@ from hsexp.memory.organizations.d0 import D0Config
 from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.eviction import EvictionConfig
 from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.placement import PlacementConfig
 from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.policies.waiting import FIRST_COME, WaitingConfig
 from hsexp.memory.policies.waiting.hit_first import HitFirst
@@ -52,6 +53,7 @@ def toy_memory(
     *,
     num_states: int = 20,
     grid: int = 4,
+    multiple: int = 2,
     composites: int = 1,
     headroom: float = 0.0,
     reserve: float = 0.0,
@@ -60,11 +62,13 @@ def toy_memory(
     pinning: int | None = None,
     protected: float = 1.0,
     eviction: str = "paper",
+    placement: str = "chunk_ends",
     observer: Observer | None = None,
 ) -> HybridMemory:
     """`num_pages` usable pages; D0's are attention pages, and `num_states` its recurrent units.
 
-    A checkpoint consists of `composites` states.
+    A checkpoint consists of `composites` states. D0's grid is that `multiple` of tokens which holds
+    one; the others have the `grid`.
     """
     geometry = replace(TOY, composites=composites)
     fields: dict[str, Any] = read_option("organization", name) | {
@@ -78,7 +82,7 @@ def toy_memory(
         # Half a unit of slack in each pool, so that the split is floored to what was asked for.
         attention, recurrent = 2 * (num_pages + 1) + 1, 13 * (num_states + 1) + 6
         num_bytes = attention + recurrent
-        fields["checkpoint_multiple"] = 2
+        fields["checkpoint_multiple"] = multiple
         config = D0Config.parse(fields)
         organization = D0(config, geometry, attention_fraction=attention / num_bytes)
     else:
@@ -94,6 +98,7 @@ def toy_memory(
         retention=RetentionConfig(name="toy", requesters=retention),
         pinning=PinningConfig(name="toy", requesters=pinning, protected_fraction=protected),
         eviction=eviction_of(eviction),
+        placement=placement_of(placement),
     )
     memory = build_memory(settings, num_bytes, layout=organization, observer=observer)
     assert memory.cache.attention_pool.spec.num_usable == num_pages
@@ -107,6 +112,7 @@ def falcon_settings(
     retention: str = "off",
     pinning: str = "off",
     eviction: str = "paper",
+    placement: str = "chunk_ends",
 ) -> MemoryConfig:
     """The paper's memory without its budget, as the configuration has it."""
     return MemoryConfig(
@@ -116,6 +122,7 @@ def falcon_settings(
         retention=RetentionConfig.parse(read_option("retention", retention)),
         pinning=PinningConfig.parse(read_option("pinning", pinning)),
         eviction=eviction_of(eviction),
+        placement=placement_of(placement),
     )
 
 
@@ -127,11 +134,17 @@ def falcon_memory(
     retention: str = "off",
     pinning: str = "off",
     eviction: str = "paper",
+    placement: str = "chunk_ends",
     observer: Observer | None = None,
 ) -> HybridMemory:
     """The paper's memory."""
     settings = falcon_settings(
-        name, headroom=headroom, retention=retention, pinning=pinning, eviction=eviction
+        name,
+        headroom=headroom,
+        retention=retention,
+        pinning=pinning,
+        eviction=eviction,
+        placement=placement,
     )
     num_bytes = read_option("budget", budget)["bytes"]
     return build_memory(settings, num_bytes, observer=observer)
@@ -140,6 +153,13 @@ def falcon_memory(
 def eviction_of(name: str) -> EvictionConfig:
     option: EvictionConfig = parse_union(
         EvictionConfig, read_option("eviction", name), path="eviction"
+    )
+    return option
+
+
+def placement_of(name: str) -> PlacementConfig:
+    option: PlacementConfig = parse_union(
+        PlacementConfig, read_option("placement", name), path="placement"
     )
     return option
 
