@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hsexp.sim.trace import DepthTrace
 from toy_engine import falcon_memory, play, request, toy_memory
 
 from hsexp.measure.records import RunRecord
 from hsexp.memory import Hit, Observer, SequenceMemory
+from hsexp.sim.depths import DepthRecorder
 
 
 def steps(record: RunRecord) -> list[tuple[int, float, int, int]]:
@@ -257,7 +257,7 @@ def test_the_youngest_is_preempted_and_resumes_first_from_what_is_cached() -> No
 
 def test_a_trace_has_the_depths_of_the_first_admission() -> None:
     # The requests above: 1 entered and was admitted with nothing to reuse, and resumed at 4.
-    trace = DepthTrace()
+    trace = DepthRecorder()
     requests = [request(4, 5), request(4, 5), request(1, 1)]
     record = play(requests, toy_memory("s0", 6, observer=trace), cap=2)
     assert column(record, "num_preemptions") == [0, 1, 0]
