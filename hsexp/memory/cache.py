@@ -111,11 +111,10 @@ class Cache:
         Args:
             start: tokens that it is known to reach.
         """
-        block_size, oldest = self.block_size, self.block_index.oldest
-        num_blocks = start // block_size
-        for key in keys.attention[num_blocks : end // block_size]:
-            if key not in oldest:
-                break
+        block_size, oldest, block_keys = self.block_size, self.block_index.oldest, keys.attention
+        num_blocks, most = start // block_size, min(end // block_size, len(block_keys))
+        # One by one: most prompts end here at once, and a key may have to be made.
+        while num_blocks < most and block_keys[num_blocks] in oldest:
             num_blocks += 1
         return num_blocks * block_size
 

@@ -63,6 +63,23 @@ def test_samples_compute_their_prompt_once(
     core.assert_drained()
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("organization", ORGANIZATIONS)
+def test_the_sample_that_leads_stops_at_its_junction_on_the_way(
+    organization: str, asynchronous: bool, tmp_path: Path
+) -> None:
+    core = core_of(organization, tmp_path, asynchronous=asynchronous, placement="junction")
+    core.add([*PROMPT[:20], *range(200, 209)], 1)  # leaves a checkpoint at 24 alone
+    core.run()
+    for _ in range(3):
+        core.add(PROMPT, 4)
+    # Attention is cached up to 20, the boundary before that is 16; then as without a junction.
+    assert steps_of(core) == [16, 8, 4, 3, 3, 3, 3]
+    core.add([*PROMPT[:20], *range(300, 309)], 1)
+    assert sum(steps_of(core)) == 29 - 16
+    core.assert_drained()
+
+
 @pytest.mark.parametrize("organization", ORGANIZATIONS)
 def test_a_prefix_that_ends_on_the_grid_is_found_without_leaf_or_copy(
     organization: str, tmp_path: Path
