@@ -16,6 +16,7 @@ from hsexp.memory.geometry import ModelConfig
 from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.policies.eviction import EvictionConfig
 from hsexp.memory.policies.pinning import PinningConfig
+from hsexp.memory.policies.placement import PlacementConfig
 from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.policies.waiting import WaitingConfig
 from hsexp.sim.config import SchedulerConfig
@@ -34,6 +35,7 @@ KINDS: dict[str, Any] = {
     "model": ModelConfig,
     "organization": OrganizationConfig,
     "pinning": PinningConfig,
+    "placement": PlacementConfig,
     "retention": RetentionConfig,
     "scale": ScaleConfig,
     "scheduler": SchedulerConfig,
