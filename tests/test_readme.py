@@ -101,7 +101,7 @@ TYPED = {
     SIMULATED: Typed(more=MEASURED_CELL, shows="1 already accepted, 0 to run"),
     "python -m analysis beside measured=ledgers/q1/vllm simulated=DIR": Typed(shows="beside"),
     "python -m runners.interop import=RESULT.json ledger=DIR device=NAME": Typed(
-        instead=(("DIR", "imported"),)
+        instead=(("DIR", "imported"), ("NAME", "cpu"))
     ),
     "python -m runners.interop export=ATTEMPT ledger=DIR out=RESULT.json": Typed(
         instead=(("RESULT.json", "again.json"),)

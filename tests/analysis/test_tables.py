@@ -118,7 +118,12 @@ def test_b7_names_a_throughput_of_zero_instead_of_dropping_the_pair(attempts, q6
 
 
 def test_more_seeds_than_can_be_enumerated_are_labelled_monte_carlo(attempts, q6):
-    extra = [attempts.assign(seed=attempts["seed"] + 12 * k) for k in range(3)]
+    extra = [
+        attempts.assign(
+            seed=attempts["seed"] + 12 * k, workload_digest=attempts["workload_digest"] + str(k)
+        )
+        for k in range(3)
+    ]
     runs = select(pd.concat(extra, ignore_index=True), q6)
     table = rows("B-7", runs, q6)
     assert (table["n"] == 36).all()

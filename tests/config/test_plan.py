@@ -72,7 +72,8 @@ def test_runs_under_other_arrivals_are_no_pair() -> None:
     arrivals = {cell.pair_id: set[str]() for cell in plan.cells}
     for cell in plan.cells:
         arrivals[cell.pair_id].add(cell.config["arrivals"]["kind"])
-    assert {kind for kinds in arrivals.values() for kind in kinds} == {"burst", "poisson"}
+    kinds_of_all = {kind for kinds in arrivals.values() for kind in kinds}
+    assert kinds_of_all == {"burst_drawn", "poisson_drawn"}
     assert all(len(kinds) == 1 for kinds in arrivals.values())
 
 

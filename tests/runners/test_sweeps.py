@@ -214,7 +214,7 @@ def test_texts_come_back_from_a_sweep_as_they_were_typed(folder: Path) -> None:
     assert code == 0, printed
     launches = ledger(folder).launches()
     assert [None if pd.isna(note) else note for note in launches["note"]] == [None, *TEXTS]
-    assert ledger(folder).contract["blocks"]["replay"]["workload"]["path"] == "a,b=c|Größe.csv"
+    assert "path" not in ledger(folder).contract["blocks"]["replay"]["workload"]
     parser = OverridesParser.create()
     for overrides, text in zip(launches["overrides"], [None, *TEXTS], strict=True):
         values = {item.key_or_group: item.value() for item in parser.parse_overrides(overrides)}
