@@ -234,7 +234,8 @@ def test_no_cell_starts_while_something_of_the_last_engine_lives(tmp_path: Path)
     watcher.start()
     assert run.outcome().metrics["num_finished"] == 3
     watcher.join()
-    assert (left.returncode, started_beside_it) == (-signal.SIGKILL, [False])
+    # It ends by a kill alone. Whoever waits for it first has its exit status.
+    assert started_beside_it == [False]
 
 
 def test_what_ends_by_itself_is_waited_for_and_not_killed(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Launches of toy campaigns: what fails, dies, is killed or shared leaves one run a cell."""
 
+import array
+import fcntl
 import io
 import os
 import random
@@ -7,9 +9,11 @@ import re
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +229,20 @@ def test_ctrl_c_while_the_workers_start_is_as_quiet(tmp_path: Path) -> None:
     assert err == ""
 
 
+def num_unread(connection: Connection) -> int:
+    """Bytes that a pipe holds."""
+    count = array.array("i", [0])
+    fcntl.ioctl(connection.fileno(), termios.FIONREAD, count)
+    return count[0]
+
+
+def wait_until(holds: Callable[[], bool], *, most_s: float = 60.0) -> None:
+    give_up = time.monotonic() + most_s
+    while not holds():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
 def test_ctrl_c_keeps_a_result_that_nobody_has_read_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +257,7 @@ def test_ctrl_c_keeps_a_result_that_nobody_has_read_yet(
         if not gate.exists():
             gate.touch()
             (busy,) = [worker for worker in pools[0]._workers if worker.task is not None]
-            assert busy.connection.poll(20.0)
+            wait_until(lambda: num_unread(busy.connection) > 64)  # more than "ready"
             os.kill(os.getpid(), signal.SIGINT)
         return result
 
