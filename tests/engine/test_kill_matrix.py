@@ -104,7 +104,8 @@ class Launch:
         with suppress(psutil.NoSuchProcess, StopIteration):
             while len(line) < len(LINE):
                 line.append(next(each for each in line[-1].children() if not _is_tracker(each)))
-        self.line = max(self.line, line, key=len)
+        # Of two equally long lines the later one holds: a booting core has children that end soon.
+        self.line = max(line, self.line, key=len)
         return self.line
 
     def _is_at(self, when: str) -> bool:
