@@ -69,7 +69,7 @@ LINE = ("runner", "measuring", "guard", "server", "core", "worker")
 class Launch:
     """One cell in a launch of its own."""
 
-    def __init__(self, folder: Path, when: str) -> None:
+    def __init__(self, folder: Path, when: str, cache: Path) -> None:
         self.ledger = folder / "ledger"
         self._outputs = [folder / "out", folder / "err"]
         self.process = commands.start(
@@ -77,7 +77,8 @@ class Launch:
             f"workload.output_mean_tokens={600 if when == 'serving' else 6}",
             f"ledger={self.ledger}",
             cwd=folder,
-            env=commands.environment(OMP_NUM_THREADS="1"),
+            # Its own lock of real runs: other tests may hold the user's at the same time.
+            env=commands.environment(OMP_NUM_THREADS="1", XDG_CACHE_HOME=str(cache)),
             stdout=self._outputs[0].open("w"),
             stderr=self._outputs[1].open("w"),
             start_new_session=True,
@@ -145,8 +146,8 @@ def _running(process: psutil.Process) -> str | None:
 
 
 @pytest.fixture
-def launch(tmp_path: Path, when: str) -> Iterator[Launch]:
-    made = Launch(tmp_path, when)
+def launch(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, when: str) -> Iterator[Launch]:
+    made = Launch(tmp_path, when, tmp_path_factory.getbasetemp() / "cache")
     yield made
     made.process.kill()
     made.process.wait()
