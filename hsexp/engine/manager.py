@@ -79,7 +79,10 @@ class _LookedUp:
 
 
 class HybridCacheManager:
-    """The scheduler's view of a `HybridMemory`."""
+    """The scheduler's view of a `HybridMemory`.
+
+    It has a method for everything that vLLM's scheduler calls, hence more than twenty of them.
+    """
 
     def __init__(
         self,
