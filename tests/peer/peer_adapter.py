@@ -55,7 +55,7 @@ from hsexp.memory.organizations.s0 import S0Config
 from hsexp.memory.organizations.s1 import S1Config
 from hsexp.memory.organizations.s2 import S2Config
 from hsexp.memory.policies.admission import AdmissionConfig
-from hsexp.memory.policies.eviction import ReleaseOrder
+from hsexp.memory.policies.eviction.paper import ReleaseOrder
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.retention import RetentionConfig
 
