@@ -113,7 +113,9 @@ def _run(listing: Listing, folder: Path, organization: Organization) -> list[Ver
         if path.exists():
             session = Session.model_validate_json(path.read_text(encoding="utf-8"))
     if not session.outcomes:
-        raise SystemExit(f"{organization}: pytest ended with {done.returncode}\n{done.stdout}{done.stderr}")
+        raise SystemExit(
+            f"{organization}: pytest ended with {done.returncode}\n{done.stdout}{done.stderr}"
+        )
     return list(_judged(listing, organization, modules, session))
 
 
