@@ -69,7 +69,7 @@ LINE = ("runner", "measuring", "guard", "server", "core", "worker")
 class Launch:
     """One cell in a launch of its own."""
 
-    def __init__(self, folder: Path, when: str, cache: Path) -> None:
+    def __init__(self, folder: Path, when: str) -> None:
         self.ledger = folder / "ledger"
         self._outputs = [folder / "out", folder / "err"]
         self.process = commands.start(
@@ -77,8 +77,7 @@ class Launch:
             f"workload.output_mean_tokens={600 if when == 'serving' else 6}",
             f"ledger={self.ledger}",
             cwd=folder,
-            # Its own lock of real runs: other tests may hold the user's at the same time.
-            env=commands.environment(OMP_NUM_THREADS="1", XDG_CACHE_HOME=str(cache)),
+            env=commands.environment(OMP_NUM_THREADS="1"),
             stdout=self._outputs[0].open("w"),
             stderr=self._outputs[1].open("w"),
             start_new_session=True,
@@ -146,8 +145,8 @@ def _running(process: psutil.Process) -> str | None:
 
 
 @pytest.fixture
-def launch(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, when: str) -> Iterator[Launch]:
-    made = Launch(tmp_path, when, tmp_path_factory.getbasetemp() / "cache")
+def launch(tmp_path: Path, when: str) -> Iterator[Launch]:
+    made = Launch(tmp_path, when)
     yield made
     made.process.kill()
     made.process.wait()
