@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -18,6 +19,15 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]+$")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
+class Choice(Config, ABC):
+    """Settings of one rule among several, chosen by name."""
+
+    kind: str
+    """The rule: a name of ours, or the `module.Class` of these settings."""
+    name: Name
+    """The option; two options of one rule have different settings."""
+
+
 @dataclass(frozen=True)
 class OrOwn:
     """Annotates a union of settings: a user's own class may stand in for one of ours.
@@ -26,7 +36,7 @@ class OrOwn:
     the user's folders with options (`--config-dir`).
     """
 
-    base: type[Config]
+    base: type[Choice]
     """What the class must inherit from."""
 
     def __get_pydantic_core_schema__(

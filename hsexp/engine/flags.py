@@ -79,11 +79,9 @@ def _give_budget(config: VllmConfig, settings: EngineSettings) -> None:
     whatever the budget. VLLM_CPU_KVCACHE_SPACE and kv_cache_memory_bytes are left as they are.
     """
     cache = config.cache_config
-    is_open = settings.budget_bytes is None
-    if current_platform.is_cpu() and cache.kv_cache_memory_bytes is None and not is_open:
-        cache.kv_cache_memory_bytes = (
-            settings.plan.total_bytes * settings.model.num_attention_layers
-        )
+    has_budget = settings.budget_bytes is not None
+    if current_platform.is_cpu() and cache.kv_cache_memory_bytes is None and has_budget:
+        cache.kv_cache_memory_bytes = settings.state_bytes
 
 
 def _derive(args: EngineArgs, wanted: ServingSettings, *, asynchronous: bool) -> None:

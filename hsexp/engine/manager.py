@@ -6,7 +6,7 @@ representative page, which is unique among live states; where a composite takes 
 `take_new_composites` tells the worker which pages and which convolution line it has.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -146,7 +146,7 @@ class HybridCacheManager:
             ):
                 hit, refused = refusal.hit, True
             else:
-                hit = self._find(request, sequence)
+                hit = self._find(request, sequence, memory.lookup)
         self._looked_up = _LookedUp(
             request_id=request.request_id, hit=hit, losses=memory.cache.num_losses, refused=refused
         )
@@ -165,10 +165,7 @@ class HybridCacheManager:
         """Tokens that a waiting request would take from the cache now."""
         if not self.prefix_cache_lookup_enabled(request):
             return 0
-        sequence = self._sequence(request)
-        leaf = None if self.forks is None else self.forks.find(request, sequence)
-        hit_tokens = self.memory.hit_tokens(sequence, max_hit(request) + 1)
-        return hit_tokens if leaf is None else max(leaf.tokens, hit_tokens)
+        return self._find(request, self._sequence(request), self.memory.peek).tokens
 
     def allocate_slots(
         self,
@@ -311,14 +308,23 @@ class HybridCacheManager:
         if self.forks is not None:
             self.forks.leave(request.request_id)
 
-    def _find(self, request: Request, sequence: SequenceMemory) -> Hit:
-        """The deeper one of a leaf and a boundary; a state is never kept as both."""
+    def _find(
+        self,
+        request: Request,
+        sequence: SequenceMemory,
+        look: Callable[[SequenceMemory, int], Hit],
+    ) -> Hit:
+        """The deeper one of a leaf and a boundary; a state is never kept as both.
+
+        Args:
+            look: `lookup` or `peek` of the memory.
+        """
         leaf, limit = None, max_hit(request)
         if self.forks is not None:
             leaf = self.forks.find(request, sequence)
         if leaf is not None and leaf.tokens == limit:
             return leaf
-        return self.memory.lookup(sequence, limit + 1).or_deeper(leaf)
+        return look(sequence, limit + 1).or_deeper(leaf)
 
     def _admit(
         self, request: Request, num_new_tokens: int, *, nothing_runs: bool
@@ -348,7 +354,7 @@ class HybridCacheManager:
                 return None
             if not memory.give_way():
                 return None
-            if self._find(request, sequence) != hit:
+            if self._find(request, sequence, memory.lookup) != hit:
                 return None  # it gave way with its own hit: the next step looks again
         self._refusal = None
         memory.admit(sequence, hit)

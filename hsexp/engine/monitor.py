@@ -85,7 +85,8 @@ class MemoryMonitor:
         self, manager: HybridCacheManager, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._manager = manager
-        self._sums = StepSums()
+        self.sums = StepSums()
+        """Over the scheduled steps so far."""
         self._clock = clock
         self._last: dict[str, int] = {}
         self._cached = [0] * len(manager.memory.cache.pools)
@@ -93,7 +94,7 @@ class MemoryMonitor:
 
     def add_step(self) -> None:
         """Count a scheduled step."""
-        self._sums.add(self._manager.memory.cache, 1)
+        self.sums.add(self._manager.memory.cache, 1)
 
     def observe(self, *, is_idle: bool) -> MemoryState:
         """The state now, and the counts since the last call.
@@ -130,7 +131,7 @@ class MemoryMonitor:
         manager = self._manager
         totals = {name: getattr(manager.memory.cache.counters, name) for name in _MEMORY_COUNTERS}
         totals["headroom_refusals"] = manager.headroom_refusals
-        totals |= self._sums.counters()
+        totals |= self.sums.counters()
         increments = {name: total - self._last.get(name, 0) for name, total in totals.items()}
         self._last = totals
         return increments

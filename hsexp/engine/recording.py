@@ -29,7 +29,6 @@ from typing import IO, Any
 
 from hsexp.config.base import ConfigError
 from hsexp.engine.scheduler import AsyncHybridScheduler, HybridScheduler
-from hsexp.memory.sums import StepSums
 
 KEY = "hsexp_record"
 """Name of the file's entry in vLLM's additional configuration."""
@@ -73,7 +72,6 @@ class RecordingScheduler(HybridScheduler):
         self._file: IO[str] | None = _open(self.vllm_config.additional_config)
         self._scheduled: deque[_Step] = deque()
         self._work: dict[str, _Work] = {}
-        self._sums = StepSums()
         self._last_end_ns = 0
         self._write("start", time.monotonic_ns())
 
@@ -95,7 +93,6 @@ class RecordingScheduler(HybridScheduler):
                 if request_id not in decoding:
                     prefill += chunk
                     work.add_chunk(request, request.num_computed_tokens, chunk)
-            self._sums.add(self._memory.cache, 1)
             self._scheduled.append(
                 _Step(
                     start_ns=start_ns,
@@ -168,7 +165,7 @@ class RecordingScheduler(HybridScheduler):
         return len(self.waiting) + len(self.skipped_waiting)
 
     def _counters(self) -> dict[str, int]:
-        return asdict(self._memory.cache.counters) | self._sums.counters()
+        return asdict(self._memory.cache.counters) | self._monitor.sums.counters()
 
     def _mark(self) -> None:
         self._write("mark", time.monotonic_ns(), self._counters())

@@ -263,7 +263,7 @@ def _describe_worker(worker: Any) -> dict[str, Any]:
 
 
 def _require_equal_workers(workers: list[WorkerReport], settings: EngineSettings) -> None:
-    planned = settings.plan.total_bytes * settings.model.num_attention_layers
+    planned = settings.state_bytes
     for rank, worker in enumerate(workers):
         if worker.plugin != plugin_digest():
             raise PatchError(

@@ -73,6 +73,11 @@ class EngineSettings(MemoryConfig):
         """The pools of one attention layer with its recurrent layers."""
         return self.layout.plan(self._budget)
 
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the pools in all layers."""
+        return self.plan.total_bytes * self.model.num_attention_layers
+
     def within(self, total_bytes: int) -> Self:
         """The settings with the largest budget whose pools take at most this, in all layers.
 

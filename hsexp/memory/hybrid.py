@@ -69,8 +69,7 @@ class HybridMemory:
 
         The last token is always computed, so a boundary is at most num_tokens - 1.
         """
-        cache = self.cache
-        hit = cache.deepest_joint(sequence.keys, num_tokens)
+        cache, hit = self.cache, self.peek(sequence, num_tokens)
         stops = self.placement.stops(sequence.keys, hit, num_tokens)
         if stops:
             hit = replace(hit, stops=stops)
@@ -78,9 +77,9 @@ class HybridMemory:
             cache.observer.on_lookup(sequence, hit, cache.depths(sequence.keys, num_tokens))
         return hit
 
-    def hit_tokens(self, sequence: SequenceMemory, num_tokens: int) -> int:
-        """Tokens of the hit that `lookup` would return now; no observer is notified."""
-        return self.cache.deepest_joint(sequence.keys, num_tokens).tokens
+    def peek(self, sequence: SequenceMemory, num_tokens: int) -> Hit:
+        """The hit of a `lookup` now, without its stops; no observer is notified."""
+        return self.cache.deepest_joint(sequence.keys, num_tokens)
 
     def admission_need(self, hit: Hit, num_tokens: int, *, with_drafts: bool = True) -> list[int]:
         """Pages of each pool needed to admit `num_tokens` with this hit (rule 9).

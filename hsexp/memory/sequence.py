@@ -91,7 +91,8 @@ class Hit:
     """Key of the first missing block before a deeper checkpoint; None without such a checkpoint."""
 
     def or_deeper(self, other: "Hit | None") -> "Hit":
-        """The deeper of two restart points of one prefix, with the gap and the stops of either.
+        """The deeper of two restart points of one prefix, with the gap of either and the stops
+        of this one. A restart point off the grid has none.
 
         Both gaps are the same: the first block that is missing from the prefix.
         """
@@ -99,10 +100,9 @@ class Hit:
             return self
         deeper = max(self, other, key=lambda hit: hit.tokens)
         gap = other.gap if self.gap is None else self.gap
-        stops = self.stops or other.stops
-        if deeper.gap == gap and deeper.stops == stops:
+        if deeper.gap == gap and deeper.stops == self.stops:
             return deeper
-        return replace(deeper, gap=gap, stops=stops)
+        return replace(deeper, gap=gap, stops=self.stops)
 
 
 MISS = Hit(tokens=0)

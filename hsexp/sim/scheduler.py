@@ -178,10 +178,11 @@ class SimScheduler:
     def _admit(self, prefill_tokens: int) -> int:
         """Admit waiting requests in order until one is refused. Returns their prefill tokens."""
         admitted_tokens = 0
-        while len(self._running) < self.cap and (head := self._waiting.peek()) is not None:
-            left = self._token_budget_left(prefill_tokens + admitted_tokens)
-            if left <= 0:
-                break
+        while (
+            len(self._running) < self.cap
+            and (left := self._token_budget_left(prefill_tokens + admitted_tokens)) > 0
+            and (head := self._waiting.peek()) is not None
+        ):
             if self._still_refused(head):
                 self.memory.cache.counters.refusals += 1
                 break
@@ -359,10 +360,13 @@ class SimScheduler:
         """Number of coming steps that only decode; 0 if the next step must be scheduled."""
         if self._prefilling or not self._running or not self.config.fast_forward:
             return 0
-        if len(self._running) < self.cap and (head := self._waiting.peek()) is not None:
-            left = self._token_budget_left(0)
-            if left > 0 and not self._still_refused(head):
-                return 0
+        if (
+            len(self._running) < self.cap
+            and self._token_budget_left(0) > 0
+            and (head := self._waiting.peek()) is not None
+            and not self._still_refused(head)
+        ):
+            return 0
         quiet = self._calendar.quiet_steps(self._decode_step)
         if self._pending and quiet:
             step_ns = self.clock.step_ns(len(self._running), 0)
@@ -405,7 +409,7 @@ class SimScheduler:
         return request.request.arrival_s
 
     def hit_tokens(self, request: SimRequest) -> int:
-        return self.memory.hit_tokens(self._sequence(request), request.num_tokens)
+        return self.memory.peek(self._sequence(request), request.num_tokens).tokens
 
     @property
     def stamp(self) -> Hashable:

@@ -5,8 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, Protocol
 
-from hsexp.config.base import Config
-from hsexp.config.fields import Name
+from hsexp.config.fields import Choice
 
 PageKind = Literal["attention", "state", "slab_of_cached", "slab_of_plain"]
 """Pages of attention blocks; the pages of one recurrent state, its representative first; a slab
@@ -46,13 +45,8 @@ class EvictionOrder(Protocol):
         ...
 
 
-class EvictionSettings(Config, ABC):
+class EvictionSettings(Choice):
     """Settings of an order of eviction."""
-
-    kind: str
-    """The rule: a name of ours, or the `module.Class` of these settings."""
-    name: Name
-    """The option; two options of one rule have different settings."""
 
     @abstractmethod
     def order(self, own: EvictionOrder) -> EvictionOrder:

@@ -12,8 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
-from hsexp.config.base import Config
-from hsexp.config.fields import Name
+from hsexp.config.fields import Choice
 from hsexp.memory.sequence import Hit, PrefixKeys
 
 
@@ -44,13 +43,8 @@ class Placement(ABC):
         """
 
 
-class PlacementSettings(Config, ABC):
+class PlacementSettings(Choice):
     """Settings of a placement of checkpoints."""
-
-    kind: str
-    """The rule: a name of ours, or the `module.Class` of these settings."""
-    name: Name
-    """The option; two options of one rule have different settings."""
 
     @abstractmethod
     def build(self, cache: Cached) -> Placement:

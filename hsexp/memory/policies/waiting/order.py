@@ -10,8 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from hsexp.config.base import Config
-from hsexp.config.fields import Name
+from hsexp.config.fields import Choice
 
 Request = TypeVar("Request")
 Asked = TypeVar("Asked", contravariant=True)
@@ -70,16 +69,11 @@ class WaitingOrder(ABC, Generic[Request]):
         """Everyone who waits: first those who have run, then in the order of arrival."""
 
 
-class WaitingSettings(Config, ABC):
+class WaitingSettings(Choice):
     """Settings of a waiting order."""
 
     by_arrival: ClassVar[bool] = False
     """Whether the order is that of arrival. An engine that has such a queue keeps its own."""
-
-    kind: str
-    """The rule: a name of ours, or the `module.Class` of these settings."""
-    name: Name
-    """The option; two options of one rule have different settings."""
 
     @abstractmethod
     def build(self, prospects: Prospects[Any]) -> WaitingOrder[Any]:
