@@ -17,13 +17,12 @@ from hsexp.config.searchpath import follow_hydra
 from hsexp.console import make_console
 from hsexp.ending import EXIT_REFUSED, file_fault, print_error, stop_code
 from hsexp.ledger import LedgerError
-from hsexp.workload import TraceError
 from runners import sweep
 from runners.launch import EXIT_FAILED_CELLS, Result, run_launch
 from runners.pool import WorkerStartError
 from runners.sweep import JobFailed, SweepFolder
 
-_REFUSALS = (ConfigError, TraceError, LedgerError, AnalysisError, WorkerStartError)
+_REFUSALS = (ConfigError, LedgerError, AnalysisError, WorkerStartError)
 """Errors that a user can correct; printed without a traceback."""
 
 _exit_code = 0

@@ -45,7 +45,6 @@ from hsexp.plan.resolve import (
     resolve,
 )
 from hsexp.plan.run import parse_run
-from hsexp.workload import TraceError
 from runners.campaign import Summary, run_plan
 from runners.continuation.execute import execute as check
 from runners.continuation.plan import make_plan as continuation_plan
@@ -141,7 +140,7 @@ def run_launch(launch: Launch, overrides: list[str], console: Console, *, analys
         analyse: make tables and figures at once; a sweep makes them when all jobs have ended.
 
     Raises:
-        ConfigError, TraceError: a setting is refused; nothing has run.
+        ConfigError: a setting is refused; nothing has run.
         LedgerError: the ledger cannot take these runs.
         AnalysisError: the tables cannot be made.
     """
@@ -211,7 +210,7 @@ def _run_members(
         try:
             require_settings(member.launch, member.overrides)
             results.append(_run(member.launch, command))
-        except (ConfigError, TraceError, LedgerError, AnalysisError) as error:
+        except (ConfigError, LedgerError, AnalysisError) as error:
             print_error(f"error: {name}: {error}")
             results.append(Result(exit_code=EXIT_REFUSED))
     incomplete = sum(result.exit_code != 0 for result in results)

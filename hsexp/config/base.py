@@ -1,6 +1,7 @@
 """The base of every configuration value: frozen, closed to unknown keys, ranges checked once."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -42,9 +43,14 @@ def parse_union(kind: Any, data: Any, *, path: str) -> Any:
         ConfigError: names the field and the value.
     """
     try:
-        return TypeAdapter(kind).validate_python(data)
+        return _adapter(kind).validate_python(data)
     except ValidationError as error:
         raise ConfigError(describe_errors(error, data, path=path)) from None
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def describe_errors(error: ValidationError, data: Any, *, path: str = "") -> str:

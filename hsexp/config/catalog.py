@@ -173,10 +173,15 @@ def changes(group: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in given.items() if value != standing.get(key)}
 
 
+def with_changes(group: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Another option of a group, with what the command line changed in the composed one."""
+    return read_option(group, name) | changes(group, given)
+
+
 def option_name(given: Mapping[str, Any]) -> str | None:
-    """The name of a composed option; arrivals have their kind."""
-    name: str | None = given.get("name", given.get("kind"))
-    return name
+    """The name of a composed option; arrivals have their kind. What is no text is no name."""
+    name = given.get("name", given.get("kind"))
+    return name if isinstance(name, str) else None
 
 
 def read_option(group: str, name: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from hsexp.config.axes import ARM_AXES, AXES, SEEDS, stated
 from hsexp.config.base import ConfigError, parse_union
 from hsexp.config.campaigns import Block
-from hsexp.config.catalog import changes, read_option
+from hsexp.config.catalog import changes, with_changes
 from hsexp.config.device import DeviceConfig
 from hsexp.config.engine import VllmEngine
 from hsexp.config.launch import Launch
@@ -38,14 +38,19 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
         ConfigError: an axis value is unknown or a resolved cell is refused.
     """
     resolved = resolve(launch)
-    launch, catalog = resolved.launch, resolved.catalog
+    launch = resolved.launch
+    catalog = _fitted(resolved.catalog, launch.device) if engine == "sim" else resolved.catalog
     campaign = launch.serving
     blocks, notes = _narrow(launch)
     cells: dict[str, Cell] = {}
     traces = PlannedTraces()
     for name, block in blocks.items():
+        laws = {
+            "workload": _law_of(block.workload, "workload", launch.workload),
+            "arrivals": _law_of(block.arrivals, "arrivals", launch.arrivals),
+        }
         for axes in _combinations(block, rotate=engine != "sim"):
-            config = _resolve(launch, block, axes, catalog, traces, engine=engine)
+            config = _resolve(launch, block, laws, axes, catalog, traces, engine=engine)
             data = config.model_dump(mode="json")
             cell = Cell(
                 campaign=campaign.name,
@@ -107,14 +112,10 @@ def _narrow(launch: Launch) -> tuple[dict[str, Block], list[str]]:
                 f"{axis.name} set to {_describe_values(chosen)}, which the campaign does not plan "
                 f"(it has {_describe_values(declared)})"
             )
-        try:
-            blocks = {
-                name: Block.parse(block.model_dump() | {axis.name: chosen})
-                for name, block in blocks.items()
-            }
-        except ConfigError as error:
-            refused = str(error).replace(f"{axis.name}.0 ", f"{axis.spelling or axis.name} ")
-            raise ConfigError(refused) from None
+        blocks = {
+            name: Block.parse(block.model_dump() | {axis.name: chosen})
+            for name, block in blocks.items()
+        }
     return blocks, notes
 
 
@@ -153,24 +154,20 @@ def _size(block: Block) -> int:
 def _resolve(
     launch: Launch,
     block: Block,
+    laws_of_block: Mapping[str, Mapping[str, Any]],
     axes: Mapping[str, Any],
     catalog: Catalog,
     traces: PlannedTraces,
     *,
     engine: Literal["sim", "vllm"],
 ) -> RunConfig:
-    laws = {
-        "workload": dict(_law_of(block.workload, "workload", launch.workload)),
-        "arrivals": dict(_law_of(block.arrivals, "arrivals", launch.arrivals)),
-        "admission": {},
-    }
+    laws: dict[str, dict[str, Any]] = {group: dict(law) for group, law in laws_of_block.items()}
+    laws["admission"] = {}
     chosen: dict[str, Any] = {"seed": axes["seed"]}
     for axis in ARM_AXES:
         value = axes[axis.name]
         if axis.options is not None:
             chosen[axis.name] = catalog.option(axis.name, value)
-            if axis.name == "organization" and engine == "sim":
-                chosen[axis.name] = _as_fitted(chosen[axis.name], launch.device)
         elif len(axis.path) == 1:
             chosen[axis.name] = value
         else:
@@ -211,6 +208,16 @@ def _content_of(workload: WorkloadConfig) -> dict[str, str | None]:
     return {"content": workload.content_digest} if isinstance(workload, TraceWorkload) else {}
 
 
+def _fitted(catalog: Catalog, device: DeviceConfig) -> Catalog:
+    """The options of a simulation: organizations as the engine has them that the device was fitted
+    to."""
+    organizations = {
+        name: _as_fitted(option, device) if name in device.organization else option
+        for name, option in catalog.options["organization"].items()
+    }
+    return Catalog(options={**catalog.options, "organization": organizations})
+
+
 def _as_fitted(organization: OrganizationConfig, device: DeviceConfig) -> OrganizationConfig:
     """The organization as the engine has it that the device was fitted to.
 
@@ -220,7 +227,7 @@ def _as_fitted(organization: OrganizationConfig, device: DeviceConfig) -> Organi
     kept = changes("organization", given)
     fields = {
         name: given[name] | value if isinstance(value, dict) else value
-        for name, value in device.organization.get(organization.name, {}).items()
+        for name, value in device.organization[organization.name].items()
         if name not in kept
     }
     return type(organization).parse(given | fields, path=f"device.organization.{organization.name}")
@@ -260,7 +267,7 @@ def _law_of(name: str | None, group: str, law_of_launch: dict[str, Any]) -> dict
     """The launch's law, or the block's own one with what the command line changes in a law."""
     if name is None:
         return law_of_launch
-    return read_option(group, name) | changes(group, law_of_launch)
+    return with_changes(group, name, law_of_launch)
 
 
 def _scheduler_of(

@@ -10,7 +10,7 @@ from typing import Any
 
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.campaigns import LawGroup, ScaleConfig, ServingCampaign
-from hsexp.config.catalog import changes, option_name, options, read_option
+from hsexp.config.catalog import changes, option_name, with_changes
 from hsexp.config.launch import Launch
 
 _PINNED = ("budget", "organization")
@@ -48,11 +48,14 @@ def scaled_option(
     scale: ScaleConfig | None, group: str, given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """An option of a group at this size, as plain data."""
-    changes = {} if scale is None else _changes(scale, group, given)
-    name = given.get("name")
-    standing = read_option(group, name) if name in options(group) else {}
-    kept = {key for key in changes if key not in given or given[key] != standing.get(key)}
-    return {**given, **{key: value for key, value in changes.items() if key not in kept}}
+    scaled = {} if scale is None else _changes(scale, group, given)
+    if not scaled:
+        return dict(given)
+    kept = changes(group, given)
+    return {
+        **given,
+        **{key: value for key, value in scaled.items() if key in given and key not in kept},
+    }
 
 
 def _changes(scale: ScaleConfig, group: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,7 +73,7 @@ def _changes(scale: ScaleConfig, group: str, given: Mapping[str, Any]) -> dict[s
 def _law(scale: ScaleConfig, group: LawGroup, given: Mapping[str, Any]) -> dict[str, Any]:
     """The law that the scale has in place of a campaign's, with what the command line changes."""
     other = scale.laws.get(group, {}).get(option_name(given) or "")
-    return dict(given) if other is None else read_option(group, other) | changes(group, given)
+    return dict(given) if other is None else with_changes(group, other, given)
 
 
 def _pinned(scale: ScaleConfig, group: str, option: Config | None) -> Config | None:
