@@ -13,7 +13,7 @@ from analysis.families import Adoption
 from analysis.ledgers import Ledgers
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import follow_config_dir
-from hsexp.ending import EXIT_REFUSED, end_well, print_error
+from hsexp.ending import end_well
 from hsexp.ledger import LedgerError
 
 LEDGERS = Path("ledgers")
@@ -44,15 +44,9 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
         arguments: `config_dir=DIR` adds the options of a user's folder.
     """
 
-    def command() -> int:
-        try:
-            main(follow_config_dir(arguments))
-        except (AnalysisError, ConfigError, LedgerError) as error:
-            print_error(f"error: {error}")
-            return EXIT_REFUSED
-        return 0
-
-    return end_well(command)
+    return end_well(
+        lambda: main(follow_config_dir(arguments)), AnalysisError, ConfigError, LedgerError
+    )
 
 
 def parse(

@@ -13,7 +13,7 @@ import runpy
 import sys
 
 from hsexp.config.base import ConfigError
-from hsexp.ending import EXIT_REFUSED, end_well, print_error
+from hsexp.ending import end_well
 from hsexp.shadows import refuse_shadows
 
 _COMMANDS = {
@@ -35,16 +35,12 @@ def script() -> int:
 
 def main() -> int:
     """Run the command line. Returns the exit code."""
-    return end_well(_run)
+    return end_well(_run, ConfigError)
 
 
 def _run() -> int:
     arguments = sys.argv[1:]
-    try:
-        refuse_shadows()
-    except ConfigError as error:
-        print_error(f"error: {error}")
-        return EXIT_REFUSED
+    refuse_shadows()
     if arguments and arguments[0] in _COMMANDS:
         del sys.argv[1]
         runpy.run_module(_COMMANDS[arguments[0]], run_name="__main__", alter_sys=True)

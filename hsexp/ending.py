@@ -42,10 +42,14 @@ class Stopped(KeyboardInterrupt):
     """A stop whose line is printed already."""
 
 
-def end_well(command: Callable[[], int | None]) -> int:
-    """Run a command. Returns its exit code, or that of its end; may be nested."""
+def end_well(command: Callable[[], int | None], *refusals: type[Exception]) -> int:
+    """Run a command. Returns its exit code, or that of its end; may be nested.
+
+    Args:
+        refusals: errors that a user can correct; each ends the command in its own words.
+    """
     with _standard_streams() as output, _stops_as_interrupts():
-        code = _run(command)
+        code = _run(command, refusals)
         output.flush()
         if output.error is not None:
             if output.error.errno != errno.EPIPE:
@@ -77,7 +81,13 @@ def stop_name() -> str:
     return "Ctrl-C" if _stop is signal.SIGINT else _stop.name
 
 
-def _run(command: Callable[[], int | None]) -> int:
+def refused(reason: object) -> int:
+    """Print why a command is refused. Returns its exit code."""
+    print_error(f"error: {reason}")
+    return EXIT_REFUSED
+
+
+def _run(command: Callable[[], int | None], refusals: tuple[type[Exception], ...]) -> int:
     try:
         return command() or 0
     except SystemExit as end:
@@ -89,12 +99,13 @@ def _run(command: Callable[[], int | None]) -> int:
         if not isinstance(stop, Stopped):
             print_error(f"stopped by {stop_name()}")
         return stop_code()
+    except refusals as error:
+        return refused(error)
     except OSError as error:
         fault = file_fault(error)
         if fault is None:
             raise
-        print_error(f"error: {fault}")
-        return EXIT_REFUSED
+        return refused(fault)
 
 
 # -- signals ---------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ from hsexp.config.catalog import (
 )
 from hsexp.config.overrides import refuse_several_options
 from hsexp.console import make_console
-from hsexp.ending import EXIT_REFUSED, end_well, print_error
+from hsexp.ending import end_well, print_error
 from hsexp.engine.installed import plugin_fault
 from hsexp.engine.settings import KEY, SCHEDULER, EngineSettings, ServingSettings
 from hsexp.engine.targets import PatchError
@@ -146,36 +146,32 @@ class Command:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command line. Returns the exit code."""
-    return end_well(lambda: _run(arguments))
+    return end_well(lambda: _run(arguments), ConfigError, PatchError)
 
 
 def _run(arguments: Sequence[str]) -> int:
     if not arguments or "--help" in arguments:
         make_console().print((__doc__ or "").strip(), markup=False)
         return 0
-    try:
-        command = Command.parse(arguments)
-        if importlib.util.find_spec("vllm") is None:
-            raise ConfigError(
-                "vllm is not installed here: make setup-cpu, or make setup-gpu on a CUDA machine"
-            )
-        fault = plugin_fault()
-        if fault is not None:
-            raise ConfigError(fault)
-        if command.stage == "plan":
-            _print_plan(command.serve_arguments())
-        else:
-            if command.api_key is not None:
-                _hide(command.api_key)
-            if command.is_open:
-                print_error(
-                    f"warning: {command.host} is open to other machines, and nobody needs a key: "
-                    "give api_key=KEY or VLLM_API_KEY, or leave out host"
-                )
-            _serve(command.serve_arguments())
-    except (ConfigError, PatchError) as error:
-        print_error(f"error: {error}")
-        return EXIT_REFUSED
+    command = Command.parse(arguments)
+    if importlib.util.find_spec("vllm") is None:
+        raise ConfigError(
+            "vllm is not installed here: make setup-cpu, or make setup-gpu on a CUDA machine"
+        )
+    fault = plugin_fault()
+    if fault is not None:
+        raise ConfigError(fault)
+    if command.stage == "plan":
+        _print_plan(command.serve_arguments())
+        return 0
+    if command.api_key is not None:
+        _hide(command.api_key)
+    if command.is_open:
+        print_error(
+            f"warning: {command.host} is open to other machines, and nobody needs a key: "
+            "give api_key=KEY or VLLM_API_KEY, or leave out host"
+        )
+    _serve(command.serve_arguments())
     return 0
 
 

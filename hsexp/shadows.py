@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from hsexp.config.base import ConfigError
-from hsexp.console import make_console
+from hsexp.ending import refused
 
 ROOT = Path(__file__).parents[1].resolve()
 """Where our packages are installed, side by side."""
@@ -27,8 +27,7 @@ def guard(*packages: str) -> None:
     except ConfigError as error:
         if _started() is None:
             raise
-        make_console(stderr=True).print(f"error: {error}", markup=False)
-        sys.exit(2)
+        sys.exit(refused(error))
 
 
 def refuse_shadows(packages: Collection[str] = PACKAGES) -> None:

@@ -15,14 +15,15 @@ from hsexp.config.launch import parse_launch
 from hsexp.config.overrides import refuse_several_options
 from hsexp.config.searchpath import follow_hydra
 from hsexp.console import make_console
-from hsexp.ending import EXIT_REFUSED, file_fault, print_error, stop_code
+from hsexp.ending import EXIT_REFUSED, file_fault, print_error, refused, stop_code
 from hsexp.ledger import LedgerError
 from runners import sweep
 from runners.launch import EXIT_FAILED_CELLS, Result, run_launch
 from runners.pool import WorkerStartError
 from runners.sweep import JobFailed, SweepFolder
+from runners.vllm.faults import EngineRemains
 
-_REFUSALS = (ConfigError, LedgerError, AnalysisError, WorkerStartError)
+_REFUSALS = (ConfigError, LedgerError, AnalysisError, WorkerStartError, EngineRemains)
 """Errors that a user can correct; printed without a traceback."""
 
 _exit_code = 0
@@ -97,14 +98,12 @@ def _carry_out(composed: DictConfig) -> tuple[Result, str | None]:
             launch = launch.model_copy(update={"workers": 1})
         return run_launch(launch, overrides, make_console(), analyse=not sweep.is_job()), None
     except _REFUSALS as error:
-        print_error(f"error: {error}")
-        return Result(exit_code=EXIT_REFUSED), str(error)
+        return Result(exit_code=refused(error)), str(error)
     except OSError as error:
         fault = file_fault(error)
         if fault is None:
             raise
-        print_error(f"error: {fault}")
-        return Result(exit_code=EXIT_REFUSED), fault
+        return Result(exit_code=refused(fault)), fault
 
 
 def _end_sweep() -> int:
@@ -112,5 +111,4 @@ def _end_sweep() -> int:
     try:
         return sweep.end_sweep(SweepFolder.path, make_console(), analyse=_exit_code != stop_code())
     except AnalysisError as error:
-        print_error(f"error: {error}")
-        return EXIT_REFUSED
+        return refused(error)

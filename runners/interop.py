@@ -28,7 +28,7 @@ import pandas as pd
 
 from hsexp.config.base import ConfigError
 from hsexp.console import make_console
-from hsexp.ending import EXIT_REFUSED, end_well, print_error
+from hsexp.ending import end_well
 from hsexp.ledger import Attempt, EngineFacts, Ledger, LedgerError, Provenance, encode_table
 from hsexp.ledger.provenance import Host
 from hsexp.measure.metrics import Metric, summarize
@@ -488,14 +488,5 @@ def _rate(count: int, span_s: float) -> float | None:
     return count / span_s if span_s > 0.0 else None
 
 
-def _command() -> int:
-    try:
-        main(sys.argv[1:])
-    except (ConfigError, LedgerError, OSError) as error:
-        print_error(str(error))
-        return EXIT_REFUSED
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(end_well(_command))
+    sys.exit(end_well(lambda: main(sys.argv[1:]), ConfigError, LedgerError, OSError))

@@ -20,6 +20,9 @@ from typing import Any, Generic, Self, TypeVar
 
 from runners.interrupt import STOPS
 
+_END_S = 20.0
+"""Time in which an idle worker ends what it keeps, such as an engine."""
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -67,10 +70,13 @@ class WorkerPool(Generic[Task, Result]):
 
     def __exit__(self, *error: object) -> None:
         for worker in self._workers:
-            worker.process.kill()
+            if worker.task is not None:
+                worker.process.kill()
+            worker.connection.close()  # which ends an idle one, in order
         for worker in self._workers:
+            worker.process.join(_END_S)
+            worker.process.kill()
             worker.process.join()
-            worker.connection.close()
         self._workers.clear()
 
     @property

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ArgsKwargs, ErrorDetails
 
 
 class ConfigError(ValueError):
@@ -92,6 +92,8 @@ def _describe(field: str, item: ErrorDetails) -> str:
     message = item["msg"].removeprefix("Value error, ")
     message = message.replace("Input should be ", "must be ").replace("Input should ", "must ")
     message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a mapping")
-    if isinstance(item["input"], Mapping):  # the message names the values that do not fit together
+    if isinstance(
+        item["input"], Mapping | ArgsKwargs
+    ):  # the message names the values that do not fit together
         return f"{field} {message}".strip()
     return f"{field or 'config'} {message}, got {item['input']!r}"

@@ -55,7 +55,7 @@ def _refused_by_vllm() -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        raise ConfigError(describe_errors(error, {}).replace("\n", "; ")) from None
+        raise ConfigError(describe_errors(error, None).replace("\n", "; ")) from None
     except OSError as error:
         if error.errno is not None:  # a fault of the system, not a name that nobody knows
             raise

@@ -19,7 +19,6 @@ from hsexp.memory import HybridMemory, MemoryConfig, Observer, build_memory
 from hsexp.memory.geometry import ModelConfig
 from hsexp.memory.organizations import Organization, OrganizationConfig, PoolPlan
 from hsexp.memory.policies.admission import AdmissionConfig
-from hsexp.memory.policies.placement import CHUNK_ENDS, PlacementConfig
 
 KEY = "hsexp"
 """Name of our part of vLLM's additional configuration."""
@@ -38,8 +37,6 @@ class EngineSettings(MemoryConfig):
     budget_bytes: PositiveInt | None
     """Nominal bytes of state of one attention layer with its recurrent layers; None until the
     engine core knows what vLLM has left for state."""
-    placement: PlacementConfig = CHUNK_ENDS
-    """Always written down: who starts an engine without it gets the default of a server."""
     max_leaves: NonNegativeInt = 0
     """Most states off the checkpoint grid that are kept for requests that resume from exactly
     there: samples of one prompt, beams. 0 disables forking; `exact` implies 0."""
@@ -56,8 +53,15 @@ class EngineSettings(MemoryConfig):
         return cls.parse(additional_config[KEY], path=f"additional_config.{KEY}")
 
     def additional_config(self) -> dict[str, Any]:
-        """The settings as vLLM's additional configuration."""
-        return {KEY: self.model_dump(mode="json")}
+        """The settings as vLLM's additional configuration.
+
+        Each part of the memory is in it: who leaves one out asks for a server's default.
+        """
+        parts = {axis.name: getattr(self, axis.name) for axis in MEMORY_AXES}
+        return {
+            KEY: self.model_dump(mode="json")
+            | {name: part.model_dump(mode="json") for name, part in parts.items()}
+        }
 
     @property
     def layout(self) -> Organization:

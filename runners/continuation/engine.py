@@ -1,7 +1,7 @@
 """Runs continuation checks in a process of its own: `python -m runners.continuation.engine FOLDER`.
 
 The process reads FOLDER/job-N.json as they come, N = 0, 1, ..., and answers each with
-FOLDER/answer-N.json; the job "end" ends it. vLLM is loaded once; every run has an engine of
+FOLDER/answer-N.json, until it is killed. vLLM is loaded once; every run has an engine of
 its own, since one of a small model starts within a second.
 
 What a run reports (`Observed`), by the name of the ask::
@@ -52,8 +52,6 @@ def main(folder: Path) -> None:
         while not path.exists():
             time.sleep(_WAIT_S)
         job = json.loads(path.read_text(encoding="utf-8"))
-        if job == "end":
-            return
         try:
             answer: dict[str, Any] = {"outcome": bench.check(job)}
         except Exception as error:  # the runner records it as a failed attempt

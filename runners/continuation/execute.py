@@ -1,7 +1,7 @@
 """One continuation check as a cell of the ledger; the engine's process outlives it."""
 
-import atexit
 from datetime import UTC, datetime
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,7 @@ def _process_for(run: ContinuationRun, logs: Path, limit_s: float) -> CheckProce
         log = logs / f"engine-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.log"
         _kept = CheckProcess(environment, log=log, limit_s=limit_s)
         _kept.__enter__()
-        atexit.register(_end)
+        Finalize(None, _end, exitpriority=0)  # a worker skips the handlers of `atexit`
     return _kept
 
 

@@ -5,15 +5,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from runners.vllm.faults import EngineDied, EngineStalled, RunFault
+from runners.vllm.faults import EngineDied, EngineStalled
 from runners.vllm.process import EngineProcess
 
 _PERIOD_S = 0.02
-_END_S = 30.0
 
 PROGRAM = (sys.executable, "-m", "runners.continuation.engine")
 
@@ -59,17 +57,13 @@ class CheckProcess:
         self._process.__enter__()
         return self
 
-    def __exit__(self, error_type: type[BaseException] | None, *error: object) -> None:
-        if error_type is None:
-            self._put("end")
-            with suppress(RunFault):  # every answer is here, however it ends
-                self._process.wait(_END_S)
-        self._process.kill()
-        self._folder.cleanup()
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def close(self) -> None:
-        """Let the process end by itself, or kill it after a while."""
-        self.__exit__(None, None, None)
+        """Kill the process: every answer is here."""
+        self._process.kill()
+        self._folder.cleanup()
 
     def check(self, job: dict[str, Any]) -> dict[str, Any]:
         """What `runners.continuation.compare.compare` gives, and the engine's report.

@@ -146,7 +146,7 @@ class _Client:
             else:
                 streams.finished(index)
                 return
-        await self._require_engine()
+        await asyncio.sleep(DEATH_WAIT_S)
         raise ConnectionLost(
             f"request {request.request_id} lost {num_tries} connections, the last: {reason}"
         )
@@ -191,21 +191,10 @@ class _Client:
             )
 
     async def _refuse(self, message: str, *, dying: bool) -> None:
-        """Raise RequestRefused, or EngineDied if an engine that may be dying does so in time."""
+        """Raise RequestRefused, unless an engine that may be dying does so in time."""
         if dying:
-            await self._require_engine()
+            await asyncio.sleep(DEATH_WAIT_S)  # a dead engine is the watch's to report
         raise RequestRefused(message)
-
-    async def _require_engine(self) -> None:
-        """Give an engine that seems to be dying the time to do so.
-
-        Raises:
-            RunFault: it has ended.
-        """
-        give_up_ns = at(now_ns(), DEATH_WAIT_S)
-        while now_ns() < give_up_ns:
-            self._process.raise_if_ended("serving requests", EngineDied)
-            await asyncio.sleep(_WATCH_S)
 
     async def _metrics(self) -> str:
         try:
@@ -214,7 +203,7 @@ class _Client:
                 text: str = await response.text()
                 return text
         except _BROKEN as error:
-            await self._require_engine()
+            await asyncio.sleep(DEATH_WAIT_S)  # a dead engine is the watch's to report
             raise ConnectionLost(f"/metrics: {type(error).__name__}: {error}") from None
 
     def _body(self, index: int, retry: int) -> bytes:

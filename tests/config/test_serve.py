@@ -5,8 +5,9 @@ import json
 
 import pytest
 
+from hsexp.ending import EXIT_REFUSED
 from hsexp.engine.settings import SCHEDULER, ServingSettings, serving_defaults
-from hsexp.serve import EXIT_REFUSED, Command, main
+from hsexp.serve import Command, main
 
 
 def test_a_command_becomes_two_flags_and_vllms_own_options() -> None:

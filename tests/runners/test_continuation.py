@@ -268,8 +268,6 @@ while True:
     while not path.exists():
         time.sleep(0.01)
     job = json.loads(path.read_text())
-    if job == "end":
-        break
     if job == "die":
         sys.exit("no memory left for this stand-in")
     if job == "sleep":

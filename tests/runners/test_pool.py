@@ -1,6 +1,8 @@
 """The pool: a death has a task, and a bad start is an error instead of a row."""
 
 import os
+from multiprocessing.util import Finalize
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,21 @@ def end_or_double(task: int) -> int:
     if task < 0:
         os._exit(-task)
     return 2 * task
+
+
+def keep_until_the_end(path: Path) -> None:
+    path.write_text("kept", encoding="utf-8")
+    Finalize(None, path.unlink, exitpriority=0)
+
+
+def test_an_idle_worker_ends_what_it_keeps_before_the_pool_has_ended(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    with WorkerPool[Path, None](keep_until_the_end, num_workers=1) as pool:
+        pool.submit(kept)
+        while pool.num_busy:
+            pool.wait(1.0)
+        assert kept.exists()
+    assert not kept.exists()
 
 
 def test_a_dead_worker_is_replaced_and_only_its_own_task_is_lost() -> None:
