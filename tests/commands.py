@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -41,3 +42,11 @@ def run(
     process = start(*arguments, cwd=cwd, module=module, env=env)
     out, err = process.communicate()
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def wait_for_attempts(ledger: Path, count: int, *, within_s: float = 120.0) -> None:
+    """Until the journal of a ledger that another process writes holds so many attempts."""
+    journal, give_up = ledger / "journal.jsonl", time.monotonic() + within_s
+    while not journal.exists() or journal.read_bytes().count(b'"kind":"attempt"') < count:
+        assert time.monotonic() < give_up, f"{ledger} has no {count} attempts after {within_s:g} s"
+        time.sleep(0.005)

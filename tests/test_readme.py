@@ -75,7 +75,9 @@ TYPED = {
         instead=(("DIR", "my"), ("NAME", "mine")), more=ONE_RUN, shows="3 run in"
     ),
     "python -m hsexp campaign=capacity": Typed(shows="B-2"),
-    "python -m hsexp campaign=capacity model=granite_4_h": Typed(shows="B-2.csv"),
+    "python -m hsexp campaign=capacity model=granite_4_h": Typed(
+        shows="s2_granite stands in for it"
+    ),
     "python -m hsexp campaign=trace workload.path=requests.csv": Typed(
         more="stage=run", shows="0 failed"
     ),

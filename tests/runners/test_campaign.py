@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import commands
 import pandas as pd
 import pytest
 from rich.console import Console
@@ -73,13 +74,6 @@ def launched(path: Path, *cells: str, workers: int = 1) -> Iterator["subprocess.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-
-
-def wait_for_attempts(path: Path, count: int) -> None:
-    """Until the journal holds so many attempts."""
-    journal = path / "journal.jsonl"
-    while not journal.exists() or journal.read_bytes().count(b'"kind":"attempt"') < count:
-        time.sleep(0.005)
 
 
 def statuses(path: Path) -> dict[int, list[str]]:
@@ -188,7 +182,7 @@ def test_a_launch_killed_at_any_time_is_finished_by_the_next_one(tmp_path: Path)
     for _ in range(2):
         done = len(statuses(tmp_path)) if (tmp_path / "journal.jsonl").exists() else 0
         with launched(tmp_path, *cells, workers=2) as process:
-            wait_for_attempts(tmp_path, done + generator.randrange(1, 10))
+            commands.wait_for_attempts(tmp_path, done + generator.randrange(1, 10))
             process.kill()
     before = Ledger.read(tmp_path).accepted()
     assert 0 < len(before) < 40
@@ -200,7 +194,7 @@ def test_a_launch_killed_at_any_time_is_finished_by_the_next_one(tmp_path: Path)
 
 def test_a_killed_launch_leaves_no_worker_behind(tmp_path: Path) -> None:
     with launched(tmp_path, "1=ok", "2=sleep:3600") as process:
-        wait_for_attempts(tmp_path, 1)
+        commands.wait_for_attempts(tmp_path, 1)
         process.kill()
         process.wait()
         # The workers hold the other ends of the pipes: the end of both files is their end too.
@@ -209,7 +203,7 @@ def test_a_killed_launch_leaves_no_worker_behind(tmp_path: Path) -> None:
 
 def test_ctrl_c_keeps_what_had_ended_and_stops_at_once(tmp_path: Path) -> None:
     with launched(tmp_path, "1=ok", "2=ok", "3=sleep:3600", "4=ok", workers=1) as process:
-        wait_for_attempts(tmp_path, 2)
+        commands.wait_for_attempts(tmp_path, 2)
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=20)
     assert process.returncode == 130
@@ -291,7 +285,7 @@ def test_two_launches_on_one_ledger_share_the_cells(tmp_path: Path) -> None:
 
 def test_the_cell_of_a_killed_neighbour_is_taken_over(tmp_path: Path) -> None:
     with launched(tmp_path, "1=ok", "2=sleep:3600") as neighbour:
-        wait_for_attempts(tmp_path, 1)
+        commands.wait_for_attempts(tmp_path, 1)
         with launched(tmp_path, "1=ok", "2=ok") as process:
             assert process.stdout is not None
             while "waiting for 1 cells" not in process.stdout.readline():
@@ -306,7 +300,7 @@ def test_the_cell_of_a_killed_neighbour_is_taken_over(tmp_path: Path) -> None:
 def test_a_cell_that_fails_in_another_launch_is_not_tried_again_in_this_one(tmp_path: Path) -> None:
     path, gate = tmp_path / "ledger", tmp_path / "gate"
     with launched(path, "1=ok", f"2=fail-when:{gate}") as neighbour:
-        wait_for_attempts(path, 1)
+        commands.wait_for_attempts(path, 1)
         with launched(path, "1=ok", "2=ok") as process:
             assert process.stdout is not None
             while "waiting for 1 cells" not in process.stdout.readline():

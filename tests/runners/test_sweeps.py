@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -50,9 +49,7 @@ def outcomes(folder: Path) -> dict[int, list[str]]:
 def test_a_killed_sweep_goes_on_where_it_stopped(folder: Path) -> None:
     arguments = [*TRACE, "admission.cap=1,2,3,4,5"]
     process = start_sweep(folder, *arguments)
-    journal = folder / "ledgers" / "trace" / "sim" / "journal.jsonl"
-    while not journal.exists() or journal.read_bytes().count(b'"kind":"attempt"') < 2:
-        time.sleep(0.005)
+    commands.wait_for_attempts(folder / "ledgers" / "trace" / "sim", 2)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     before = ledger(folder).accepted()
