@@ -165,10 +165,10 @@ def test_a_server_takes_the_orders_as_options_or_as_values() -> None:
     assert settings.labels.items() >= {"eviction": "lru", "waiting_window_s": 3.0}.items()
 
 
-def test_an_engine_without_orders_of_its_own_is_told_of_none() -> None:
+def test_an_engine_is_told_of_every_part_so_that_no_default_of_a_server_fills_a_gap() -> None:
     model = ModelConfig.parse(read_option("model", "falcon_h1_mini"))
     settings = ServingSettings.of({"organization": "s2"}).resolve(model, cap=8)
-    assert not ORDERS.keys() & settings.additional_config()["hsexp"].keys()
+    assert {axis.name for axis in MEMORY_AXES} <= settings.additional_config()["hsexp"].keys()
     assert settings.labels.items() >= {"eviction": "paper", "waiting": "first_come"}.items()
 
 
