@@ -83,6 +83,7 @@ def require_settings(launch: Launch, overrides: Sequence[str]) -> None:
         raise ConfigError("\n".join([*refusals, f"it uses {', '.join(sorted(campaign.settings))}"]))
     if isinstance(campaign, ServingCampaign):
         _require_free(scaled(launch).serving, given_settings(overrides))
+        _require_drawn_arrivals(launch, given_settings(overrides))
 
 
 def foreign_settings(launch: Launch, overrides: Sequence[str]) -> dict[str, str]:
@@ -114,6 +115,23 @@ def _require_free(campaign: ServingCampaign, given: Mapping[str, str]) -> None:
             raise ConfigError(
                 f"{setting} is set by blocks of campaign {campaign.name} themselves "
                 f"({', '.join(said)}), got {given[setting]}"
+            )
+
+
+def _require_drawn_arrivals(launch: Launch, given: Mapping[str, str]) -> None:
+    """Refuse a law of arrivals where no cell draws any.
+
+    Raises:
+        ConfigError: names the setting and its value.
+    """
+    rates = {rate for block in launch.serving.blocks.values() for rate in block.rate_per_s}
+    if rates != {None} or launch.arrivals["rate_per_s"] is not None:
+        return
+    for setting, value in given.items():
+        if setting.split(".")[0] == "arrivals" and setting != "arrivals.rate_per_s":
+            raise ConfigError(
+                f"{setting} {value} draws nothing: the trace is replayed with its own times; "
+                "workload.keep_arrivals=false arrivals.rate_per_s=3 draws arrivals"
             )
 
 

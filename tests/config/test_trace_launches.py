@@ -151,6 +151,16 @@ def test_a_rate_is_refused_where_a_trace_keeps_its_own_times(
     assert not (tmp_path / "ledger").exists()
 
 
+def test_a_law_of_arrivals_is_refused_where_a_trace_keeps_its_own_times(
+    command: Command, lengths: Path, tmp_path: Path
+) -> None:
+    code, printed = command(*S2, f"workload.path={lengths}", "arrivals=burst")
+    assert code == 2
+    assert "error: arrivals burst draws nothing: the trace is replayed" in printed
+    assert not (tmp_path / "ledger").exists()
+    assert command(*S2, f"workload.path={lengths}", "arrivals.rate_per_s=null")[0] == 0
+
+
 def test_the_rate_of_a_row_is_that_of_its_requests(
     command: Command, lengths: Path, tmp_path: Path
 ) -> None:
