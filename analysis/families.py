@@ -5,50 +5,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from hsexp.config.axes import ARM_AXES, Axes
-from hsexp.config.axis import InArm, holding
+from hsexp.config.arm import Arm, Level
+from hsexp.config.axes import ARM_AXES
 from hsexp.config.base import Config
 from hsexp.config.campaigns import Block
 from hsexp.config.fields import Name, Seed
 
-Level = str | float | int
-"""A value of an axis."""
-
 Adoption = Literal["current", "complete_case", "invalid"]
 """How a run in doubt is treated (Appendix E.14): it counts as adopted; its seed is left out of its
 contrasts; or those contrasts are not estimable and have p = 1. The family keeps its size."""
-
-
-@holding(
-    ARM_AXES,
-    type_of=lambda axis: axis.type | None,
-    default=lambda axis: None,
-)
-class Arm(Axes, InArm, Config):
-    """A setting of some axes; the ledger's columns carry the same names."""
-
-    def __init__(self, **axes: Level | None) -> None:
-        super().__init__(**axes)
-
-    @property
-    def axes(self) -> dict[str, Level]:
-        """The axes that are set."""
-        return {name: value for name, value in self if value is not None}
-
-    @property
-    def label(self) -> str:
-        """Organization with its headroom, as the paper writes arms: D0(0.10)."""
-        headroom = "" if self.headroom is None else f"({self.headroom:.2f})"
-        return f"{self.organization_label}{headroom}"
-
-    @property
-    def organization_label(self) -> str:
-        """Upper case, as in the paper."""
-        return (self.organization or "").upper()
-
-    def at(self, place: "Arm") -> "Arm":
-        """This arm with the axes of `place` added."""
-        return Arm(**{**place.axes, **self.axes})
 
 
 Printed = tuple[str, str, str]
@@ -172,14 +137,15 @@ class Design(Block):
     @property
     def axes(self) -> dict[str, tuple[Level | None, ...]]:
         """Every value that a run of the design may have, by axis; seeds are not restricted."""
-        return {name: getattr(self, name) for name in Arm.model_fields}
+        return {axis.name: self.values(axis) for axis in ARM_AXES}
 
-    def arms(self) -> list[Arm]:
+    def cells(self) -> list[Arm]:
         """Every cell without its seed; budget, organization and headroom vary as in the tables."""
         order = ["budget", "organization", "headroom"]
         order += [name for name in Arm.model_fields if name not in order]
         factors = product(*(getattr(self, name) for name in order))
-        return [Arm(**dict(zip(order, values, strict=True))) for values in factors]
+        places = [Arm(**dict(zip(order, values, strict=True))) for values in factors]
+        return [arm.at(place) for place in places for arm in self.arms.values() or (Arm(),)]
 
     def whole(self, arm: Arm) -> Arm:
         """The arm with every axis that has a single value in the design."""

@@ -13,9 +13,10 @@ import pandas as pd
 
 from analysis.config import block_design
 from analysis.errors import AnalysisError, NoLedgerError, NoRunsError
-from analysis.families import Adoption, Arm, Contrast, Design
+from analysis.families import Adoption, Contrast, Design
 from analysis.gaps import describe
 from analysis.runs import Origin, Runs
+from hsexp.config.arm import Arm
 from hsexp.ledger import Ledger, LedgerError, NoTableError
 from hsexp.plan.cells import format_seeds
 from hsexp.plan.resolve import Resolved, standing

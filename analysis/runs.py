@@ -13,8 +13,9 @@ import pandas as pd
 
 from analysis.effects import Pairs, pair_up
 from analysis.errors import AnalysisError, NoRunsError
-from analysis.families import Arm, Design
+from analysis.families import Design
 from analysis.gaps import AxisValue, Gap
+from hsexp.config.arm import Arm
 from hsexp.config.axes import NEUTRAL
 from hsexp.plan.cells import format_seeds
 

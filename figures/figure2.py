@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.config import block_design
-from analysis.families import Arm, Design
+from analysis.families import Design
 from analysis.ledgers import Ledgers, common_origin
 from analysis.published import published_value
 from analysis.runs import THROUGHPUT, Runs
@@ -28,6 +28,7 @@ from figures.points import (
     spread_sentence,
 )
 from figures.registry import derived, plot
+from hsexp.config.arm import Arm
 
 ORGANIZATIONS = ("s0", "s1", "s2")
 E2E, TTFT, WAITING = "e2e_p99_s", "ttft_p99_s", "waiting_max"
@@ -71,8 +72,8 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
     absent = not_drawn(
         "2",
         [
-            (main, main.design.arms(), [THROUGHPUT, E2E]),
-            *((runs, runs.design.arms(), metrics) for runs in low),
+            (main, main.design.cells(), [THROUGHPUT, E2E]),
+            *((runs, runs.design.cells(), metrics) for runs in low),
         ],
     )
     panels = [_main_panel(main, metric) or main for metric in (THROUGHPUT, E2E)]

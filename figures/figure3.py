@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin
 from analysis.published import published_value
 from analysis.runs import THROUGHPUT, Origin, Runs
@@ -29,6 +28,7 @@ from figures.points import (
     spread_sentence,
 )
 from figures.registry import derived, plot
+from hsexp.config.arm import Arm
 
 ORGANIZATIONS = ("s0", "s1", "s2")
 ANCHORS = {"anchor_b63": "b63", "anchor_b108": "b108"}

@@ -9,7 +9,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.effects import relative_changes
-from analysis.families import Arm
 from analysis.ledgers import Ledgers
 from analysis.published import published_value
 from analysis.runs import THROUGHPUT, Origin
@@ -18,6 +17,7 @@ from analysis.tables.g2 import STEPS, Step, interaction_pp, step_pairs
 from figures import style
 from figures.points import Point, bars, lacks_cells, not_drawn, of_seeds, spread_sentence
 from figures.registry import derived, plot
+from hsexp.config.arm import Arm
 
 SHOWN = STEPS[:2]
 """S1/S0 and S2/S1; D0/S2 is only in Table G-2."""

@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin
 from analysis.published import published_value
 from analysis.runs import THROUGHPUT, Runs
@@ -24,6 +23,7 @@ from figures.points import (
     spread_sentence,
 )
 from figures.registry import plot
+from hsexp.config.arm import Arm
 from hsexp.plan.cells import format_seeds
 
 BLOCKS = ("curve_b63", "curve_b108")
@@ -61,7 +61,7 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
     """
     every = [ledgers.runs("q5", block) for block in BLOCKS]
     origin = common_origin(every)
-    absent = not_drawn("5", [(runs, runs.design.arms(), [THROUGHPUT]) for runs in every])
+    absent = not_drawn("5", [(runs, runs.design.cells(), [THROUGHPUT]) for runs in every])
     figure, axes = plt.subplots(
         1, len(every), figsize=(style.PAGE_IN, 3.05), sharey=True, squeeze=False
     )

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis import config as configs
-from analysis.families import AnalysisConfig, Arm
+from analysis.families import AnalysisConfig
 from analysis.intervals import declared_interval
 from analysis.runs import THROUGHPUT, Runs
 from analysis.tables.beside import PAPER
@@ -21,6 +21,7 @@ from analysis.tables.q6 import published_cell
 from figures import style
 from figures.points import has, leave_empty, not_drawn
 from figures.registry import derived, plot
+from hsexp.config.arm import Arm
 
 
 @plot("6", analysis="q6")
@@ -30,8 +31,8 @@ def draw(runs: Runs, config: AnalysisConfig) -> Figure:
     Raises:
         AnalysisError: an arm lacks a seed or its throughput; all such cells are named.
     """
-    absent = not_drawn("6", [(runs, config.design.arms(), [THROUGHPUT])])
-    arms = [arm for arm in config.design.arms() if has(runs, arm, [THROUGHPUT])]
+    absent = not_drawn("6", [(runs, config.design.cells(), [THROUGHPUT])])
+    arms = [arm for arm in config.design.cells() if has(runs, arm, [THROUGHPUT])]
     budgets = config.design.budget
     figure, axes = plt.subplots(
         1, len(budgets), figsize=(style.PAGE_IN, 3.0), sharey=True, squeeze=False

@@ -12,7 +12,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.effects import geometric_mean
-from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin
 from analysis.published import published_value
 from analysis.runs import Origin, Runs
@@ -23,6 +22,7 @@ from analysis.tables.q7_depths import HEADROOMS, printed_depths, printed_seeds, 
 from figures import style
 from figures.points import has, lacks_cells, leave_empty, not_drawn
 from figures.registry import derived, plot
+from hsexp.config.arm import Arm
 from hsexp.plan.cells import format_seeds
 
 BASE, CHANGED = style.color("s2"), "#E69F00"

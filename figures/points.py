@@ -11,12 +11,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.errors import AnalysisError
-from analysis.families import Arm
 from analysis.gaps import Gap, describe
 from analysis.intervals import Interval, paired_t
 from analysis.ledgers import Need
 from analysis.runs import Runs
 from figures import style
+from hsexp.config.arm import Arm
 
 FEWEST_FOR_INTERVAL = 6
 """With fewer seeds, dots are shown instead of an interval."""

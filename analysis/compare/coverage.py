@@ -307,9 +307,9 @@ def _of_design(design: Design, axis: str) -> tuple[float, ...]:
         case "num_seeds":
             return (float(len(design.seeds)),)
         case "num_runs":
-            return (float(len(design.arms()) * len(design.seeds)),)
+            return (float(len(design.cells()) * len(design.seeds)),)
         case "num_arms":
-            return (float(len(design.arms())),)
+            return (float(len(design.cells())),)
     return tuple(float(each) for each in design.axes[axis] if each is not None)
 
 

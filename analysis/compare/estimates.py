@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from analysis.compare.formula import evaluate
 from analysis.compare.targets import Group, Line, TargetSet
 from analysis.effects import log_ratios, relative_changes
-from analysis.families import Arm
 from analysis.intervals import bootstrap_mean, paired_t_percent
 from analysis.runs import Runs
+from hsexp.config.arm import Arm
 
 Floats = NDArray[np.float64]
 

@@ -213,7 +213,7 @@ def _schedule() -> dict[str, float]:
 
 
 def _num_runs(design: Design) -> int:
-    return len(design.arms()) * len(design.seeds)
+    return len(design.cells()) * len(design.seeds)
 
 
 def _fixed_work() -> dict[str, float]:

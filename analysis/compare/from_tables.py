@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 from analysis import config as configs
-from analysis.families import Arm, Contrast
+from analysis.families import Contrast
 from analysis.ledgers import Ledgers
 from analysis.runs import Runs
 from analysis.tables.submitted_work import phase_times_s
+from hsexp.config.arm import Arm
 from hsexp.ledger import NoTableError
 from hsexp.measure.goodput import goodput_tok_per_s, union_thresholds
 

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 
 from analysis.compare.sources import Sources
-from analysis.families import Arm
 from analysis.published import published_value
 from analysis.runs import Runs
 from analysis.tables.table import Column, Table
+from hsexp.config.arm import Arm
 from hsexp.config.catalog import read_option
 
 _WORKLOADS = {

@@ -13,8 +13,8 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 from analysis.compare.formula import names_in
 from analysis.compare.printed import Printed
 from analysis.errors import AnalysisError
-from analysis.families import Arm
 from analysis.published import published_value
+from hsexp.config.arm import Arm
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.catalog import options, read_file, remembered, shown
 from hsexp.config.fields import Name

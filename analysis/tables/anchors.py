@@ -6,7 +6,6 @@ cover the whole run; in the paper they cover a common poller window.
 
 from itertools import pairwise
 
-from analysis.families import Arm
 from analysis.ledgers import Ledgers
 from analysis.published import printed_number, published_table, published_value
 from analysis.tables.cells import (
@@ -21,6 +20,7 @@ from analysis.tables.cells import (
 from analysis.tables.registry import derived, table
 from analysis.tables.relations import Relation, relations_table
 from analysis.tables.table import Table
+from hsexp.config.arm import Arm
 
 ORGANIZATIONS = ("S0", "S1", "S2")
 HIGH_LOAD = {"b63": "anchor_b63", "b108": "anchor_b108"}

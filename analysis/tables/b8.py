@@ -20,7 +20,7 @@ _HEADINGS = {
 @table("B-8", analysis="q6", lacks="run-level values of each cell")
 def from_runs(runs: Runs, config: AnalysisConfig) -> Table:
     """Means over seeds of run-level values, with standard errors over seeds (Appendix B.12)."""
-    arms = config.design.arms()
+    arms = config.design.cells()
     rows = []
     for arm in arms:
         row: dict[str, object] = {

@@ -2,7 +2,6 @@
 
 import pandas as pd
 
-from analysis.families import Arm
 from analysis.ledgers import missing_cells
 from analysis.published import published_value
 from analysis.runs import Runs
@@ -19,6 +18,7 @@ from analysis.tables.beside import (
 )
 from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
+from hsexp.config.arm import Arm
 
 CLASSES = {
     "zero_to_zero": ("depth_stays_zero_fraction", "0 to 0"),
@@ -124,7 +124,7 @@ def from_paper() -> Table:
 
 def traced_arms(runs: Runs) -> list[Arm]:
     """The cells of the traced runs, in the order of the paper."""
-    arms = [arm for arm in runs.design.arms() if arm.trace]
+    arms = [arm for arm in runs.design.cells() if arm.trace]
     return sorted(arms, key=lambda arm: (str(arm.organization), arm.headroom or 0.0))
 
 

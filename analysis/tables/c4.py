@@ -2,7 +2,6 @@
 
 import pandas as pd
 
-from analysis.families import Arm
 from analysis.ledgers import missing_cells
 from analysis.runs import Runs
 from analysis.tables.beside import (
@@ -18,6 +17,7 @@ from analysis.tables.beside import (
 )
 from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
+from hsexp.config.arm import Arm
 
 _ADOPTED = Quantity(name="adopted_prefix_pct", heading="adopted / input, %", spec=".3f")
 _TOKENS = (
@@ -42,7 +42,7 @@ _KEYS = (
 @table("C-4", block=("matched_boundary", "work"))
 def from_runs(runs: Runs) -> Table:
     """Means over seeds of the tokens of a request (Appendix C.1)."""
-    arms = runs.design.arms()
+    arms = runs.design.cells()
     settings = dict(zip(runs.design.budget, ("Low", "High"), strict=False))
     rows = [
         {

@@ -2,7 +2,6 @@
 
 import pandas as pd
 
-from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin, missing_cells
 from analysis.published import published_row
 from analysis.runs import Runs
@@ -10,6 +9,7 @@ from analysis.tables.beside import Quantity, complete_mean
 from analysis.tables.cells import mean_change, text_column
 from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
+from hsexp.config.arm import Arm
 
 CAMPAIGN = "cap_ladder"
 BLOCKS = ("b63", "b108")

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from analysis.effects import relative_changes
-from analysis.families import Arm
 from analysis.ledgers import common_origin, missing_cells
 from analysis.published import published_row
 from analysis.runs import Runs
 from analysis.tables.beside import Number, Quantity, complete_mean
 from analysis.tables.table import Column, Table
+from hsexp.config.arm import Arm
 
 
 @dataclass(frozen=True, kw_only=True)

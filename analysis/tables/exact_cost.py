@@ -5,13 +5,13 @@ from typing import Any
 import pandas as pd
 
 from analysis.effects import pair_up, relative_changes
-from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin, missing_cells
 from analysis.runs import THROUGHPUT, Runs
 from analysis.tables.beside import complete_mean
 from analysis.tables.c4 import printed_name
 from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
+from hsexp.config.arm import Arm
 
 CAMPAIGN = "exact_cost"
 
@@ -31,7 +31,7 @@ def from_runs(stock: Runs, exact: Runs) -> Table:
     Raises:
         NoRunsError: neither block has a run.
     """
-    arms = stock.design.arms()
+    arms = stock.design.cells()
     return Table(
         name="exact-cost",
         title=f"Exact continuation against stock chunks, seeds {stock.seeds_text}",

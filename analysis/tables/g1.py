@@ -2,7 +2,6 @@
 
 import pandas as pd
 
-from analysis.families import Arm
 from analysis.ledgers import missing_cells
 from analysis.runs import Runs
 from analysis.tables.beside import (
@@ -18,6 +17,7 @@ from analysis.tables.beside import (
 )
 from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
+from hsexp.config.arm import Arm
 
 _METRICS = {
     "initial_input": "c_once_tokens",

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analysis.effects import Pairs, differences, relative_changes
-from analysis.families import Arm
 from analysis.ledgers import missing_cells
 from analysis.published import published_value
 from analysis.runs import THROUGHPUT, Runs
@@ -22,6 +21,7 @@ from analysis.tables.beside import (
 )
 from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
+from hsexp.config.arm import Arm
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ from fractions import Fraction
 
 import pandas as pd
 
-from analysis.families import Arm
 from analysis.ledgers import missing_cells
 from analysis.published import published_value
 from analysis.runs import Runs
@@ -20,6 +19,7 @@ from analysis.tables.beside import (
 )
 from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
+from hsexp.config.arm import Arm
 
 ARMS = {
     "S2": Arm(organization="s2", retention="off"),

@@ -2,12 +2,13 @@
 
 import pandas as pd
 
-from analysis.families import AnalysisConfig, Arm
+from analysis.families import AnalysisConfig
 from analysis.ledgers import missing_cells
 from analysis.runs import Runs
 from analysis.tables.q6 import headroom_effect
 from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
+from hsexp.config.arm import Arm
 
 
 @table("headroom-effects", analysis="q6", lacks="run-level request rates")
@@ -56,10 +57,10 @@ def from_runs(runs: Runs, config: AnalysisConfig) -> Table:
             "seeds; the paper's side divides two printed means of Table B-8.",
             *runs.notes,
         ),
-        missing=missing_cells([(runs, config.design.arms(), ["requests_per_s"])]),
+        missing=missing_cells([(runs, config.design.cells(), ["requests_per_s"])]),
     )
 
 
 def effect_arms(config: AnalysisConfig) -> list[Arm]:
     """The cells with headroom."""
-    return [arm for arm in config.design.arms() if arm.headroom]
+    return [arm for arm in config.design.cells() if arm.headroom]

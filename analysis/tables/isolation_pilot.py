@@ -3,7 +3,6 @@
 import pandas as pd
 
 from analysis.effects import relative_changes
-from analysis.families import Arm
 from analysis.ledgers import missing_cells
 from analysis.published import published_value
 from analysis.runs import THROUGHPUT, Runs
@@ -11,6 +10,7 @@ from analysis.tables.beside import Number, Quantity, columns, compare
 from analysis.tables.c4 import printed_name
 from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
+from hsexp.config.arm import Arm
 
 _EFFECT = Quantity(name="headroom_effect_pct", heading="effect of f = 0.19, %", spec="+.2f")
 _PRINTED = {

@@ -5,13 +5,13 @@ from typing import Any
 import pandas as pd
 
 from analysis.effects import pair_up, relative_changes
-from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin, missing_cells
 from analysis.runs import THROUGHPUT, Runs
 from analysis.tables.beside import complete_mean
 from analysis.tables.c4 import printed_name
 from analysis.tables.registry import table
 from analysis.tables.table import Column, Table
+from hsexp.config.arm import Arm
 
 _CHANGES = {
     THROUGHPUT: ("tok/s", -1),
@@ -38,7 +38,7 @@ def from_runs(mixed: Runs, separated: Runs) -> Table:
     Raises:
         NoRunsError: neither block has a run.
     """
-    arms = mixed.design.arms()
+    arms = mixed.design.cells()
     rows = pd.DataFrame([_row(mixed, separated, arm) for arm in arms])
     return Table(
         name="live-separation",

@@ -3,7 +3,6 @@
 import pandas as pd
 
 from analysis.effects import pair_up
-from analysis.families import Arm
 from analysis.ledgers import missing_cells
 from analysis.published import published_value
 from analysis.runs import Runs
@@ -18,6 +17,7 @@ from analysis.tables.beside import (
 )
 from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
+from hsexp.config.arm import Arm
 
 _INDEX = Quantity(name="throughput_index", heading="index", spec=".5f")
 _WORK = Quantity(name="c_once_index", heading="C_once index", spec=".3f")

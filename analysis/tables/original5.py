@@ -5,7 +5,7 @@ import pandas as pd
 
 from analysis import config as configs
 from analysis.effects import pair_up, relative_changes
-from analysis.families import Arm, Contrast, Family
+from analysis.families import Contrast, Family
 from analysis.family_tests import FamilyTest, adjusted_p, family_tests, sequential_p
 from analysis.gaps import describe
 from analysis.ledgers import Ledgers, common_origin, missing_cells
@@ -22,6 +22,7 @@ from analysis.tables.cells import mean_change, text_column
 from analysis.tables.registry import derived, table
 from analysis.tables.relations import Relation, relations_table
 from analysis.tables.table import Column, Table
+from hsexp.config.arm import Arm
 from hsexp.measure.goodput import Thresholds, goodput_tok_per_s, union_thresholds
 
 _KEYS = (

@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.families import Arm
 from analysis.intervals import standard_error
 from analysis.published import published_table
 from analysis.runs import Runs
+from hsexp.config.arm import Arm
 
 PRINTED = {
     "requests_per_s": "requests_per_s",

@@ -18,7 +18,7 @@ from analysis.tables.table import Column, Table
 @table("q6-summary", analysis="q6", lacks="runs to compare with")
 def from_runs(runs: Runs, config: AnalysisConfig) -> Table:
     """Errors against Table B-8, and agreement of signs and Holm decisions with Table B-7."""
-    arms = config.design.arms()
+    arms = config.design.cells()
     effects = [headroom_effect(runs, arm) for arm in effect_arms(config)]
     bases = [arm for arm in arms if arm.headroom == 0.0]
     levels = [cell_mean(runs, arm, "requests_per_s").error_percent for arm in bases]

@@ -2,7 +2,6 @@
 
 import pandas as pd
 
-from analysis.families import Arm
 from analysis.ledgers import missing_cells
 from analysis.published import published, published_value
 from analysis.runs import Runs
@@ -10,6 +9,7 @@ from analysis.tables.beside import PAPER, Number, Quantity, columns, compare
 from analysis.tables.g3 import grid_unit, on_grid
 from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
+from hsexp.config.arm import Arm
 
 HEADROOMS = (0.0, 0.19)
 _NAMES = ("at_0", "at_19")

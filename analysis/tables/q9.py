@@ -13,11 +13,11 @@ from fractions import Fraction
 import pandas as pd
 
 from analysis.effects import log_effect_percent
-from analysis.families import Arm
 from analysis.intervals import Interval, paired_t_percent
 from analysis.published import published_value
 from analysis.runs import Runs
 from analysis.tables.beside import printed_rows
+from hsexp.config.arm import Arm
 
 MODES = ("ISOLATE", "SHARE")
 POLICIES = {"s2": "S2", "s2_retention": "S2+Retention"}

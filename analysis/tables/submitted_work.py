@@ -10,7 +10,6 @@ import pandas as pd
 
 from analysis.config import block_design
 from analysis.effects import pair_up
-from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin, missing_cells
 from analysis.published import published_table, published_value
 from analysis.runs import Origin, Runs
@@ -27,6 +26,7 @@ from analysis.tables.cells import (
 from analysis.tables.registry import computed, table
 from analysis.tables.relations import Relation, relations_table
 from analysis.tables.table import Table
+from hsexp.config.arm import Arm
 
 CAMPAIGN = "submitted_work"
 POINTS = ("L", "M", "H")

@@ -1,10 +1,13 @@
 """The kinds of campaign and their settings."""
 
+from collections.abc import Iterator
+from itertools import product
 from types import GenericAlias
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
+from hsexp.config.arm import Arm
 from hsexp.config.axes import AXES, Axes
 from hsexp.config.axis import Axis, InBlock, holding
 from hsexp.config.base import Config
@@ -19,7 +22,8 @@ from hsexp.config.fields import Fraction, Name, Seed
 class Block(Axes, InBlock, Config):
     """A full factorial of axes; a campaign is a sum of blocks. Names select Hydra groups.
 
-    A block names the axes that it varies, and those that have no neutral value (`AXES`).
+    A block names the axes that it varies, and those that have no neutral value (`AXES`). Axes that
+    vary together are named as arms: the block has every combination of the others with each arm.
     """
 
     workload: Name | None = None
@@ -31,21 +35,76 @@ class Block(Axes, InBlock, Config):
     scheduler."""
     exact: bool | None = None
     """Whether this block's requests continue exactly; null uses the launch's engine."""
+    arms: Annotated[dict[Name, Arm], Field(default_factory=dict, exclude_if=lambda arms: not arms)]
+    """Axes that vary together, by the name of the arm. What an arm leaves out has the block's
+    value."""
 
     @model_validator(mode="after")
     def _axes_are_sets(self) -> "Block":
         for axis in AXES:
-            values = self.values(axis)
+            values = self._own(axis)
             if not values:
                 raise ValueError(f"axis {axis.name} must not be empty")
             if len(set(values)) != len(values):
                 raise ValueError(f"axis {axis.name} names a value twice: {values}")
         return self
 
-    def values(self, axis: Axis) -> tuple[Any, ...]:
-        """The values that the block gives an axis."""
+    @model_validator(mode="after")
+    def _arms_differ(self) -> "Block":
+        for name, arm in self.arms.items():
+            for axis in arm.axes:
+                if len(values := getattr(self, axis)) > 1:
+                    varied = ", ".join(map(str, values))
+                    raise ValueError(f"arm {name} sets {axis}, which the block varies: {varied}")
+        wholes: list[Arm] = []
+        for name in self.arms:
+            whole = self.arm(name)
+            if whole in wholes:
+                twin = list(self.arms)[wholes.index(whole)]
+                raise ValueError(f"arms {twin} and {name} are equal")
+            wholes.append(whole)
+        return self
+
+    def _own(self, axis: Axis) -> tuple[Any, ...]:
         values: tuple[Any, ...] = getattr(self, axis.name)
         return values
+
+    def values(self, axis: Axis) -> tuple[Any, ...]:
+        """The values that the block or its arms give an axis, each once."""
+        own = self._own(axis)
+        if not self.arms:
+            return own
+        of_arms = (arm.axes.get(axis.name) for arm in self.arms.values())
+        return tuple(
+            dict.fromkeys(
+                value for of_arm in of_arms for value in (own if of_arm is None else (of_arm,))
+            )
+        )
+
+    def arm(self, name: str) -> Arm:
+        """An arm with all axes that any arm of the block sets."""
+        together = dict.fromkeys(axis for arm in self.arms.values() for axis in arm.axes)
+        return Arm(**{axis: getattr(self, axis)[0] for axis in together} | self.arms[name].axes)
+
+    def combinations(self) -> Iterator[dict[str, Any]]:
+        """The axes of every cell, without its repeat; arms and the last axis vary fastest."""
+        inner = [axis for axis in AXES if not axis.is_repeat]
+        for values in product(*map(self._own, inner)):
+            axes = dict(zip((axis.name for axis in inner), values, strict=True))
+            for arm in self.arms.values() or (Arm(),):
+                yield axes | arm.axes
+
+    def pinned(self, axis: Axis, chosen: tuple[Any, ...]) -> Self:
+        """The block with other values of an axis: it keeps the arms that have one of them. If none
+        has, the values hold for all, and of arms that are equal then it keeps the first."""
+        whole = {name: self.arm(name).axes for name in self.arms}
+        kept = [name for name in whole if whole[name].get(axis.name, chosen[0]) in chosen]
+        arms: dict[str, dict[str, Any]] = {}
+        for name in kept or whole:
+            others = {key: value for key, value in whole[name].items() if key != axis.name}
+            if others not in arms.values():
+                arms[name] = others
+        return self.parse(self.model_dump() | {axis.name: chosen, "arms": arms})
 
 
 class RegisteredConfig(Config):

@@ -1,7 +1,5 @@
 """From a launch to a plan: narrow the axes, resolve every cell, name it by its content."""
 
-import itertools
-import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -43,6 +41,7 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
     campaign = launch.serving
     blocks, notes = _narrow(launch)
     cells: dict[str, Cell] = {}
+    total = 0
     traces = PlannedTraces()
     for name, block in blocks.items():
         laws = {
@@ -50,6 +49,7 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
             "arrivals": _law_of(block.arrivals, "arrivals", launch.arrivals),
         }
         for axes in _combinations(block, rotate=engine != "sim"):
+            total += 1
             config = _resolve(launch, block, laws, axes, catalog, traces, engine=engine)
             data = config.model_dump(mode="json")
             cell = Cell(
@@ -66,7 +66,6 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
                 ),
             )
             cells.setdefault(cell.cell_id, cell)
-    total = sum(_size(block) for block in blocks.values())
     if len(cells) < total:
         notes.append(f"{total - len(cells)} cells are shared between blocks and run once")
     return Plan(
@@ -112,10 +111,7 @@ def _narrow(launch: Launch) -> tuple[dict[str, Block], list[str]]:
                 f"{axis.name} set to {_describe_values(chosen)}, which the campaign does not plan "
                 f"(it has {_describe_values(declared)})"
             )
-        blocks = {
-            name: Block.parse(block.model_dump() | {axis.name: chosen})
-            for name, block in blocks.items()
-        }
+        blocks = {name: block.pinned(axis, chosen) for name, block in blocks.items()}
     return blocks, notes
 
 
@@ -134,18 +130,12 @@ def _combinations(block: Block, *, rotate: bool) -> Iterator[dict[str, Any]]:
         rotate: begin every seed with another setting, so that a machine that becomes slower does
             not always slow the same one (Appendix E.11).
     """
-    inner = [axis for axis in AXES if axis is not SEEDS]
-    combinations = deque(itertools.product(*(block.values(axis) for axis in inner)))
+    combinations = deque(block.combinations())
     for seed in block.values(SEEDS):
-        for combination in list(combinations):
-            axes = dict(zip((axis.name for axis in inner), combination, strict=True))
+        for axes in list(combinations):
             yield {axis.name: axes[axis.name] for axis in ARM_AXES} | {"seed": seed}
         if rotate:
             combinations.rotate(-1)
-
-
-def _size(block: Block) -> int:
-    return math.prod(len(block.values(axis)) for axis in AXES)
 
 
 # -- resolving -----------------------------------------------------------------------------------

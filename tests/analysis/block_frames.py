@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 import pandas as pd
 
 from analysis.config import block_design
-from analysis.families import Arm
 from analysis.runs import Runs
+from hsexp.config.arm import Arm
 
 ROW = {"status": "ok", "reason": None, "adopted": True, "exclusion_reason": None}
 ROW |= {"data_kind": "simulated", "engine": "sim", "device": "toy", "time_model": "linear"}
@@ -33,7 +33,7 @@ def block_runs(
             "workload_digest": f"{arm.sharing} {seed}",
             **metrics(arm, seed),
         }
-        for arm in design.arms()
+        for arm in design.cells()
         for seed in design.seeds
         if not left_out(arm, seed)
     ]

@@ -6,11 +6,12 @@ from itertools import product
 import pytest
 from q6_frames import q6_attempts
 
-from analysis.families import AnalysisConfig, Arm
+from analysis.families import AnalysisConfig
 from analysis.gaps import Gap, describe
 from analysis.ledgers import missing_cells
 from analysis.runs import Runs
 from analysis.tables import b7, b8
+from hsexp.config.arm import Arm
 
 SEEDS = (76400, 76401, 76402)
 
@@ -24,7 +25,7 @@ def only(q6: AnalysisConfig, **axes: object) -> Runs:
 
 
 def lines(runs: Runs) -> tuple[str, ...]:
-    return missing_cells([(runs, runs.design.arms(), ["requests_per_s"])])
+    return missing_cells([(runs, runs.design.cells(), ["requests_per_s"])])
 
 
 @pytest.mark.parametrize(
@@ -80,10 +81,10 @@ def test_the_values_of_the_line_cover_exactly_the_cells_that_lack_a_run(
 ) -> None:
     for budget, organization in product(q6.design.budget, q6.design.organization):
         runs = only(q6, budget=budget, organization=organization)
-        gaps = runs.gaps(q6.design.arms())
-        absent = {arm for arm in q6.design.arms() if runs.missing_seeds(arm)}
+        gaps = runs.gaps(q6.design.cells())
+        absent = {arm for arm in q6.design.cells() if runs.missing_seeds(arm)}
         values = {value for gap in gaps for value in gap.unrun}
-        covered = {arm for arm in q6.design.arms() if values & set(arm.axes.items())}
+        covered = {arm for arm in q6.design.cells() if values & set(arm.axes.items())}
         assert covered == absent and all(gap.unrun for gap in gaps)
 
 

@@ -4,8 +4,8 @@ import pytest
 from toy_ledgers import by_organization, throughput, write_block
 
 from analysis.errors import AnalysisError, NoRunsError
-from analysis.families import Arm
 from analysis.ledgers import Ledgers, common_origin, missing_cells
+from hsexp.config.arm import Arm
 
 D0, S2 = Arm(organization="d0"), Arm(organization="s2")
 FAST = by_organization({"d0": 2.0, "s2": 1.0, "s0": 1.0})

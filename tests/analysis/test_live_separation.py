@@ -3,8 +3,8 @@
 from block_frames import block_runs
 
 from analysis.config import block_design
-from analysis.families import Arm
 from analysis.tables import live_separation
+from hsexp.config.arm import Arm
 
 
 def of_block(block: str, arm: Arm) -> dict[str, float]:
@@ -61,7 +61,7 @@ def test_a_condition_without_all_its_pairs_has_no_change_and_no_sign():
 def block_arm(organization: str, headroom: float) -> Arm:
     (arm,) = (
         arm
-        for arm in block_design("live_separation", "separated").arms()
+        for arm in block_design("live_separation", "separated").cells()
         if (arm.organization, arm.headroom) == (organization, headroom)
     )
     return arm

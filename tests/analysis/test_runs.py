@@ -8,10 +8,10 @@ import pytest
 from q6_frames import q6_attempts
 
 from analysis.errors import AnalysisError
-from analysis.families import Arm
 from analysis.ledgers import Ledgers
 from analysis.runs import Runs
 from analysis.tables import make
+from hsexp.config.arm import Arm
 from hsexp.plan.cells import format_seeds
 
 D0 = Arm(organization="d0", budget="b63", headroom=0.10)

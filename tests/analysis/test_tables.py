@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.families import Arm
 from analysis.published import published_table
 from analysis.runs import Runs
 from analysis.tables import b7, b8, headroom_effects, q6_summary
 from analysis.tables.q6 import headroom_effect, mean_absolute
 from analysis.tables.table import to_csv, to_latex, to_markdown
+from hsexp.config.arm import Arm
 
 THROUGHPUT = "throughput_tok_per_s"
 TABLES = {

@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.config import block_design
-from analysis.families import Arm
 from analysis.ledgers import Ledgers
+from hsexp.config.arm import Arm
 from hsexp.ledger import Attempt, EngineFacts, Ledger, Provenance, encode_table
 from hsexp.plan.cells import Cell, content_key
 
@@ -36,7 +36,7 @@ def write_block(
     design = block_design(campaign, block)
     ledger = Ledger.open(root / campaign / engine, contract={"engine": engine})
     provenance = Provenance.collect()
-    for arm in design.arms():
+    for arm in design.cells():
         for seed in design.seeds:
             if left_out(arm, seed):
                 continue

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.families import Arm
+from hsexp.config.arm import Arm
 from hsexp.config.axes import AXES, MEMORY_AXES, Axes
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.campaigns import Block
@@ -61,7 +61,7 @@ RIGHT = {
 @pytest.mark.slow
 def test_a_type_checker_knows_the_axes_of_each_class(tmp_path: Path) -> None:
     lines = [
-        "from analysis.families import Arm",
+        "from hsexp.config.arm import Arm",
         "from hsexp.config.campaigns import Block",
         "from hsexp.config.launch import Launch",
         "from hsexp.engine.settings import ServingSettings",

@@ -31,7 +31,7 @@ def frame():
             "output_tokens": 2 * TOKENS_PER_REQUEST,
             "workload_digest": str(seed),
         }
-        for arm in design.arms()
+        for arm in design.cells()
         for seed in SEEDS
     )
 

@@ -11,9 +11,10 @@ from toy_runs import ALL, ToyLedgers
 
 from analysis.config import load
 from analysis.errors import AnalysisError
-from analysis.families import AnalysisConfig, Arm
+from analysis.families import AnalysisConfig
 from analysis.runs import Runs
 from figures import figure6, style
+from hsexp.config.arm import Arm
 
 
 @pytest.fixture(autouse=True)

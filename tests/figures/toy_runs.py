@@ -6,9 +6,9 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.config import block_design
-from analysis.families import Arm
 from analysis.ledgers import Ledgers
 from analysis.runs import Runs
+from hsexp.config.arm import Arm
 
 ROW = {"status": "ok", "reason": None, "adopted": True, "exclusion_reason": None}
 ROW |= {"data_kind": "simulated", "engine": "sim", "device": "dev", "time_model": "law"}
@@ -44,7 +44,7 @@ class ToyLedgers(Ledgers):
                 "workload_digest": f"{arm.rate_per_s} {arm.sharing} {seed}",
                 **law(arm, seed),
             }
-            for arm in design.arms()
+            for arm in design.cells()
             for seed in design.seeds
             if not self.left_out(campaign, arm, seed)
         ]
