@@ -13,6 +13,7 @@ from hsexp.config.engine import VllmEngine
 from hsexp.config.launch import Launch
 from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.policies.admission import AdmissionConfig
+from hsexp.plan import sharing
 from hsexp.plan.cells import Cell, Plan, cell_key, content_key
 from hsexp.plan.contract import contract_of
 from hsexp.plan.registration import registration_of
@@ -43,6 +44,7 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
     cells: dict[str, Cell] = {}
     total = 0
     traces = PlannedTraces()
+    not_applied: dict[str, None] = {}
     for name, block in blocks.items():
         laws = {
             "workload": _law_of(block.workload, "workload", launch.workload),
@@ -51,6 +53,7 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
         for axes in _combinations(block, rotate=engine != "sim"):
             total += 1
             config = _resolve(launch, block, laws, axes, catalog, traces, engine=engine)
+            not_applied |= dict.fromkeys(sharing.notes(laws["workload"], axes["sharing"]))
             data = config.model_dump(mode="json")
             cell = Cell(
                 campaign=campaign.name,
@@ -72,7 +75,7 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
         campaign=campaign.name,
         cells=tuple(cells.values()),
         contract=contract_of(campaign.name, cells.values()),
-        notes=(*resolved.notes, *notes, *traces.notes),
+        notes=(*resolved.notes, *notes, *not_applied),
         registration=registration_of(launch),
     )
 
@@ -163,15 +166,24 @@ def _resolve(
         else:
             section, setting = axis.path
             laws[section][setting] = value
-    if laws["workload"].get("kind") == "trace":
-        del laws["workload"]["sharing"]  # a trace fixes its own sharing
+    if (fixer := sharing.fixer_of(laws["workload"])) is not None:
+        del laws["workload"]["sharing"]
         if (typed := launch.workload.get("sharing")) is not None:
             raise ConfigError(
-                f"workload.sharing must be null, got {typed}: a trace fixes its own sharing"
+                f"workload.sharing must be null, got {typed}: {fixer} fixes its own sharing"
             )
     workload = parse_union(WorkloadConfig, laws["workload"], path="workload")
+    refusals = [] if fixer is None else sharing.refusals(fixer, block)
     if isinstance(workload, TraceWorkload):
-        workload = traces.fixed(workload, block, axes, engine=engine)
+        refusals = [*traces.refusals(workload, block, axes, engine=engine), *refusals]
+    elif axes["rate_per_s"] is None:
+        refusals.append(
+            f"arrivals.rate_per_s is required: workload {workload.name} has no times of its own"
+        )
+    if refusals:
+        raise ConfigError("\n".join(refusals))
+    if isinstance(workload, TraceWorkload):
+        workload = traces.fixed(workload)
     chosen |= {
         "model": launch.model,
         "admission": AdmissionConfig.parse(laws["admission"], path="admission"),

@@ -5,7 +5,6 @@ from functools import cache
 from typing import Any, Literal
 
 from hsexp.config.axes import SEEDS
-from hsexp.config.base import ConfigError
 from hsexp.config.campaigns import Block
 from hsexp.plan.cells import format_seeds
 from hsexp.workload import Trace, read_trace
@@ -17,35 +16,29 @@ class PlannedTraces:
 
     def __init__(self) -> None:
         self._read: Callable[[TraceWorkload], Trace] = cache(read_trace)
-        self._notes: dict[str, None] = {}
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Values of the campaign that do not apply to a trace, in words."""
-        return tuple(self._notes)
+    def fixed(self, workload: TraceWorkload) -> TraceWorkload:
+        """The workload with the digest of its requests.
 
-    def fixed(
+        Raises:
+            TraceError: the trace is refused.
+        """
+        return workload.model_copy(update={"content_digest": self._read(workload).digest})
+
+    def refusals(
         self,
         workload: TraceWorkload,
         block: Block,
         axes: Mapping[str, Any],
         *,
         engine: Literal["sim", "vllm"],
-    ) -> TraceWorkload:
-        """The workload with the digest of its requests, for one cell of a block.
+    ) -> list[str]:
+        """One line for each axis that is needed and missing, or that the trace would not follow.
 
         Raises:
             TraceError: the trace is refused.
-            ConfigError: names each axis that would be recorded and not applied.
         """
-        trace = self._read(workload)
-        if refusals := _refusals(trace, workload, block, axes, engine=engine):
-            raise ConfigError("\n".join(refusals))
-        if axes["sharing"] is not None:
-            self._notes[
-                f"sharing {axes['sharing']} of the campaign is not applied: a trace fixes its own"
-            ] = None
-        return workload.model_copy(update={"content_digest": trace.digest})
+        return _refusals(self._read(workload), workload, block, axes, engine=engine)
 
 
 def _refusals(
@@ -56,9 +49,8 @@ def _refusals(
     *,
     engine: Literal["sim", "vllm"],
 ) -> list[str]:
-    """One line for each axis that is needed and missing, or that the trace would not follow."""
     replayed, rate = trace.replayed_by(workload), axes["rate_per_s"]
-    seeds, sharings = block.values(SEEDS), block.sharing
+    seeds = block.values(SEEDS)
     refusals = []
     if replayed and rate is not None:
         refusals.append(
@@ -75,10 +67,5 @@ def _refusals(
             f"seeds must be one seed, got {format_seeds(sorted(seeds))}: {trace.path} is replayed "
             "with its own times, so no seed draws anything and all of them are one run; "
             "workload.keep_arrivals=false draws arrivals"
-        )
-    if len(sharings) > 1:
-        refusals.append(
-            f"workload.sharing must be one value, got {', '.join(map(str, sharings))}: a trace "
-            "fixes its own sharing, so all of them are one run"
         )
     return refusals

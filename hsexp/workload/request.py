@@ -8,7 +8,7 @@ from functools import cached_property
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
-    """A stretch of prompt content that other requests may share.
+    """A stretch of content that other requests may share.
 
     `content_id` identifies the whole prefix up to `end_tokens`, so two requests share their first
     `p` tokens iff the segments that cover `p` carry the same id.
@@ -16,11 +16,17 @@ class Segment:
 
     end_tokens: int
     content_id: int
+    generated: bool = False
+    """Whether it is the output of a request: of this one, or of an earlier turn."""
+
+    def __str__(self) -> str:
+        """The segment in a digest."""
+        return f"{self.end_tokens}:{self.content_id}" + (":generated" if self.generated else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """One request. Prompt tokens past the last segment are private to it, as is all output."""
+    """One request. Tokens past the last segment are private to it, the output among them."""
 
     request_id: int
     """Position in the workload, from 0."""
@@ -30,7 +36,8 @@ class Request:
     output_tokens: int
     """Tokens it will generate (ignore_eos)."""
     segments: tuple[Segment, ...] = ()
-    """Ascending in end_tokens; the last end is at most prompt_tokens."""
+    """Ascending in end_tokens. The last end is at most prompt_tokens, or that of the output: then
+    the last segment is the output, which a later prompt may hold."""
     cache_salt: str | None = None
     """Requests with different salts never share cached state."""
 
@@ -51,7 +58,7 @@ class Workload:
         """SHA-256 over every field of every request, as 64 hex digits."""
         sha = hashlib.sha256()
         for r in self.requests:
-            segments = ",".join(f"{s.end_tokens}:{s.content_id}" for s in r.segments)
+            segments = ",".join(map(str, r.segments))
             sha.update(
                 f"{r.request_id} {r.arrival_s!r} {r.prompt_tokens} {r.output_tokens} "
                 f"{segments} {r.cache_salt!r}\n".encode()

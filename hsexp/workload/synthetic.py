@@ -107,7 +107,7 @@ def generate(
     """
     rng = np.random.default_rng(seed)
     n = spec.num_requests
-    contexts = rng.choice(spec.num_contexts, size=n, p=_zipf(spec.num_contexts, spec.zipf_exponent))
+    contexts = rng.choice(spec.num_contexts, size=n, p=zipf(spec.num_contexts, spec.zipf_exponent))
     suffix_law = np.exp(rng.normal(np.log(spec.suffix_median_tokens), spec.suffix_sigma, size=n))
     gammas = rng.standard_gamma(spec.output_shape, size=n)
     times = arrival_times(arrivals, n, rng)
@@ -133,7 +133,7 @@ def generate(
     )
 
 
-def _zipf(num_contexts: int, exponent: float) -> NDArray[np.float64]:
+def zipf(num_contexts: int, exponent: float) -> NDArray[np.float64]:
     """Probability of each context: rank**-exponent, normalised."""
     weights = np.arange(1, num_contexts + 1, dtype=np.float64) ** -exponent
     probabilities: NDArray[np.float64] = weights / weights.sum()

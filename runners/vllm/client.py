@@ -114,7 +114,7 @@ class _Client:
     async def _warm_up(self) -> None:
         """Send the warm-up requests one after the other, then empty the cache."""
         for index, prompt in enumerate(self._load.warmup):
-            body = _body(prompt, WARMUP_TOKENS, request_id=f"hsexp-warmup-{index}", salt=None)
+            body = _body(prompt, WARMUP_TOKENS, request_id=f"hsexp-warmup-{index}")
             async with self._session.post(f"{self._url}/v1/completions", data=body) as response:
                 await self._require_success(response, f"warm-up request {index}")
                 await response.read()
@@ -209,16 +209,24 @@ class _Client:
     def _body(self, index: int, retry: int) -> bytes:
         if not retry and self._bodies:
             return self._bodies[index]
-        request = self._load.streams.all[index].request
+        stream = self._load.streams.all[index]
         return _body(
             self._load.prompts[index],
-            request.output_tokens,
+            stream.request.output_tokens,
             request_id=engine_request_id(index, retry),
-            salt=request.cache_salt,
+            salt=stream.request.cache_salt,
+            only_token=stream.only_token,
         )
 
 
-def _body(prompt: Sequence[int], max_tokens: int, *, request_id: str, salt: str | None) -> bytes:
+def _body(
+    prompt: Sequence[int],
+    max_tokens: int,
+    *,
+    request_id: str,
+    salt: str | None = None,
+    only_token: int | None = None,
+) -> bytes:
     body: dict[str, Any] = {
         "model": "hsexp",
         "prompt": prompt,
@@ -231,6 +239,8 @@ def _body(prompt: Sequence[int], max_tokens: int, *, request_id: str, salt: str 
     }
     if salt is not None:
         body["cache_salt"] = salt
+    if only_token is not None:
+        body["allowed_token_ids"] = [only_token]
     return json.dumps(body).encode()
 
 

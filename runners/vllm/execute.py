@@ -28,7 +28,7 @@ from runners.vllm.load import Engine, Load
 from runners.vllm.observed import Streams
 from runners.vllm.readback import require_knobs
 from runners.vllm.record import put_together
-from runners.vllm.tokens import prompt_tokens, warmup_prompts
+from runners.vllm.tokens import output_token, prompt_tokens, warmup_prompts
 
 _RAW = ("engine.jsonl", "events.jsonl", "engine.json", "load.json")
 """Files of an attempt that are deleted after a good run: the ledger's tables have their content."""
@@ -155,7 +155,7 @@ def load_of(
         raise RequestRefused(f"no request can be served: {next(iter(refused.values()))}")
     median = statistics.median_low(r.prompt_tokens for r in requests)
     return Load(
-        streams=Streams(requests),
+        streams=Streams(requests, [output_token(request, vocabulary) for request in requests]),
         prompts=[prompt_tokens(request, vocabulary) for request in requests],
         warmup=warmup_prompts(config.num_warmup_requests, median, vocabulary),
         max_retries=config.max_retries,

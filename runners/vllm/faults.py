@@ -68,6 +68,10 @@ class ShortOutput(RunFault):
     """A request ended with more or fewer tokens than planned."""
 
 
+class OtherOutput(RunFault):
+    """A request ended with other tokens than a later prompt holds."""
+
+
 class PromptChanged(RunFault):
     """The engine computed another prompt than was sent."""
 

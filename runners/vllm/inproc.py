@@ -145,6 +145,7 @@ def _hand_over(path: Path, load: Load) -> None:
                 "arrival_s": stream.request.arrival_s,
                 "max_tokens": stream.request.output_tokens,
                 "cache_salt": stream.request.cache_salt,
+                "only_token": stream.only_token,
                 "prompt": list(prompt),
             }
             for stream, prompt in zip(load.streams.all, load.prompts, strict=True)

@@ -89,10 +89,16 @@ class _Driver:
         prompt = {"prompt_token_ids": request["prompt"]}
         if request.get("cache_salt") is not None:
             prompt["cache_salt"] = request["cache_salt"]
+        only_token = request.get("only_token")
         self._engine.add_request(
             name,
             prompt,
-            SamplingParams(temperature=0.0, max_tokens=request["max_tokens"], ignore_eos=True),
+            SamplingParams(
+                temperature=0.0,
+                max_tokens=request["max_tokens"],
+                ignore_eos=True,
+                allowed_token_ids=None if only_token is None else [only_token],
+            ),
         )
 
     def _sample(self) -> None:

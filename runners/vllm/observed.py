@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsexp.workload import Request
-from runners.vllm.faults import EngineStalled, ShortOutput
+from runners.vllm.faults import EngineStalled, OtherOutput, ShortOutput
 
 _DIGEST_DIGITS = 16
 _NS_PER_S = 1_000_000_000
@@ -19,6 +19,8 @@ class Stream:
     """One request on its way. Stamps are nanoseconds of the monotonic clock."""
 
     request: Request
+    only_token: int | None = None
+    """The only token that the engine may generate; None if it may generate any."""
     sent_ns: int | None = None
     num_retries: int = 0
     tokens: list[int] = field(default_factory=list)
@@ -59,8 +61,19 @@ class Stream:
 class Streams:
     """All requests of a run that are sent, in workload order."""
 
-    def __init__(self, requests: Sequence[Request]) -> None:
-        self.all = [Stream(request=request) for request in requests]
+    def __init__(
+        self, requests: Sequence[Request], only_tokens: Sequence[int | None] | None = None
+    ) -> None:
+        """
+        Args:
+            only_tokens: the only token of each output, where it has one; None if none has.
+        """
+        if only_tokens is None:
+            only_tokens = [None] * len(requests)
+        self.all = [
+            Stream(request=request, only_token=token)
+            for request, token in zip(requests, only_tokens, strict=True)
+        ]
         self._last_token_ns = 0
 
     def sent(self, index: int, stamp_ns: int) -> None:
@@ -90,12 +103,18 @@ class Streams:
 
         Raises:
             ShortOutput: with more or fewer tokens than planned.
+            OtherOutput: with other tokens than a later prompt holds.
         """
         stream = self.all[index]
         planned, got = stream.request.output_tokens, len(stream.tokens)
         if got != planned:
             raise ShortOutput(
                 f"request {stream.request.request_id} ended with {got} of {planned} output tokens"
+            )
+        if stream.only_token is not None and set(stream.tokens) != {stream.only_token}:
+            raise OtherOutput(
+                f"request {stream.request.request_id} ended with other tokens than "
+                f"{stream.only_token}, which a later prompt holds"
             )
         stream.finished = True
 

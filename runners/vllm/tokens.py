@@ -6,6 +6,12 @@
 
 Every stretch starts with its identity, digit by digit with the vocabulary as base, so that two
 contents differ in the first block that they do not share, whatever the draws are.
+
+An output that a later prompt holds must be known before it is generated, since that prompt may be
+sent before it ends. So it is one token again and again, and the engine may generate no other one:
+
+    turn 1   [ shared content 0 ][ message, content 1 ]| 7 7 7 7 7 7 |
+    turn 2   [ shared content 0 ][ message, content 1 ][ 7 7 7 7 7 7 ][ message, content 3 ]
 """
 
 from collections.abc import Iterator
@@ -13,7 +19,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from hsexp.workload import Request
+from hsexp.workload import Request, Segment
 
 SPECIAL_TOKENS = 3
 """The first ids of a vocabulary: padding, start, end."""
@@ -23,11 +29,16 @@ _IDENTITY_DIGITS = 4
 
 def prompt_tokens(request: Request, vocabulary: int) -> list[int]:
     """The prompt of a request, `prompt_tokens` ids in [SPECIAL_TOKENS, vocabulary)."""
-    parts = [
-        _stretch(identity, start, end, vocabulary) for identity, start, end in _stretches(request)
-    ]
-    tokens: list[int] = np.concatenate(parts).tolist()
+    tokens: list[int] = np.concatenate(list(_stretches(request, vocabulary))).tolist()
     return tokens
+
+
+def output_token(request: Request, vocabulary: int) -> int | None:
+    """The only token that the engine may generate for a request; None if it may generate any."""
+    last = request.segments[-1] if request.segments else None
+    if last is None or last.end_tokens <= request.prompt_tokens:
+        return None
+    return _repeated(last, vocabulary)
 
 
 def warmup_prompts(num_prompts: int, num_tokens: int, vocabulary: int) -> list[list[int]]:
@@ -43,14 +54,23 @@ def warmup_prompts(num_prompts: int, num_tokens: int, vocabulary: int) -> list[l
     ]
 
 
-def _stretches(request: Request) -> Iterator[tuple[int, int, int]]:
-    """Identity, start and end of each stretch; even identities are shared, odd ones private."""
+def _stretches(request: Request, vocabulary: int) -> Iterator[NDArray[np.int64]]:
+    """The prompt, part by part. Even identities are shared, odd ones private."""
     start = 0
     for segment in request.segments:
-        yield 2 * segment.content_id, start, segment.end_tokens
-        start = segment.end_tokens
+        end = min(segment.end_tokens, request.prompt_tokens)
+        if segment.generated:
+            yield np.full(end - start, _repeated(segment, vocabulary), dtype=np.int64)
+        else:
+            yield _stretch(2 * segment.content_id, start, end, vocabulary)
+        start = end
     if start < request.prompt_tokens:
-        yield 2 * request.request_id + 1, start, request.prompt_tokens
+        yield _stretch(2 * request.request_id + 1, start, request.prompt_tokens, vocabulary)
+
+
+def _repeated(output: Segment, vocabulary: int) -> int:
+    """The token of which an output consists."""
+    return SPECIAL_TOKENS + output.content_id % (vocabulary - SPECIAL_TOKENS)
 
 
 def _stretch(identity: int, start: int, end: int, vocabulary: int) -> NDArray[np.int64]:

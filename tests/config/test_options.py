@@ -57,7 +57,8 @@ EVERY_OPTION = [(group, name) for group in KINDS for name in options(group)]
 def filled(group: str, name: str) -> dict[str, Any]:
     """An option as a launch sees it."""
     data = read_option(group, name)
-    axis = {} if data.get("kind") == "trace" else FILLED.get(group, {})
+    fixes_sharing = data.get("kind") in ("trace", "conversations")
+    axis = {} if fixes_sharing else FILLED.get(group, {})
     return data | axis | FILLED.get(f"{group}/{name}", {})
 
 

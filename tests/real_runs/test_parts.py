@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from hsexp.workload import Request, Segment
+from runners.vllm.client import _body
 from runners.vllm.clock import Episode
 from runners.vllm.engine_record import read_engine_record
 from runners.vllm.exposition import Exposition
-from runners.vllm.faults import BootFailed, EngineDied, OutOfMemory, RecordTorn, death
+from runners.vllm.faults import BootFailed, EngineDied, OtherOutput, OutOfMemory, RecordTorn, death
 from runners.vllm.observed import Streams
 from runners.vllm.tokens import prompt_tokens, warmup_prompts
 
@@ -121,6 +122,25 @@ def test_a_retry_keeps_the_time_of_the_first_try_and_none_of_its_tokens() -> Non
     streams.finished(0)
     (stream,) = streams.all
     assert (stream.sent_ns, stream.tokens, stream.num_retries) == (100, [1, 2, 3], 1)
+
+
+def test_an_output_that_a_later_prompt_holds_must_be_what_that_prompt_holds() -> None:
+    streams = Streams([request(0), request(1), request(2)], [7, 7, None])
+    for index, tokens in enumerate([[7, 7, 7], [7, 8, 7], [1, 2, 3]]):
+        streams.arrived(index, 100, tokens)
+    streams.finished(0)
+    streams.finished(2)
+    with pytest.raises(OtherOutput, match="request 1 ended with other tokens than 7, which a lat"):
+        streams.finished(1)
+    assert [stream.finished for stream in streams.all] == [True, False, True]
+
+
+def test_the_engine_is_asked_for_the_only_token_of_an_output_and_for_no_other() -> None:
+    with_token, without = (
+        json.loads(_body([5, 6], 3, request_id="a", only_token=token)) for token in (7, None)
+    )
+    assert with_token.pop("allowed_token_ids") == [7]
+    assert with_token == without
 
 
 # -- the engine's record ---------------------------------------------------------------------------

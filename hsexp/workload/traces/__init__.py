@@ -75,7 +75,7 @@ class Trace:
         """
         sha = hashlib.sha256()
         for row, time in zip_longest(self.rows, self.times_s):
-            segments = ",".join(f"{s.end_tokens}:{s.content_id}" for s in row.segments)
+            segments = ",".join(map(str, row.segments))
             sha.update(
                 f"{time!r} {row.prompt_tokens} {row.output_tokens} {segments} "
                 f"{row.conversation}\n".encode()

@@ -13,8 +13,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from hsexp.workload.prefixes import Prefixes
 from hsexp.workload.request import Segment
-from hsexp.workload.traces.prefixes import Prefixes
 from hsexp.workload.traces.source import Source, TraceRow
 
 HASH_BLOCK_TOKENS = 512

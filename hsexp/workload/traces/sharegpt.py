@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from hsexp.config.base import ConfigError
+from hsexp.workload.prefixes import Prefixes
 from hsexp.workload.request import Segment
-from hsexp.workload.traces.prefixes import Prefixes
 from hsexp.workload.traces.source import Source, TraceRow
 
 CHARACTERS_PER_TOKEN = 4

@@ -1,4 +1,4 @@
-"""Which prompts share a prefix: a chain of contents becomes a chain of interned segments."""
+"""Which requests share a prefix: a chain of contents becomes a chain of interned segments."""
 
 from collections.abc import Hashable
 
@@ -11,7 +11,9 @@ class Prefixes:
     def __init__(self) -> None:
         self._segments: dict[tuple[int | None, Hashable, int], Segment] = {}
 
-    def extend(self, parent: Segment | None, content: Hashable, end_tokens: int) -> Segment:
+    def extend(
+        self, parent: Segment | None, content: Hashable, end_tokens: int, *, generated: bool = False
+    ) -> Segment:
         """The prefix `parent` continued by `content` up to `end_tokens`.
 
         The end is part of the identity: a partial block is not the full block of the same hash.
@@ -19,6 +21,8 @@ class Prefixes:
         key = (parent.content_id if parent else None, content, end_tokens)
         segment = self._segments.get(key)
         if segment is None:
-            segment = Segment(end_tokens=end_tokens, content_id=len(self._segments))
+            segment = Segment(
+                end_tokens=end_tokens, content_id=len(self._segments), generated=generated
+            )
             self._segments[key] = segment
         return segment
