@@ -17,6 +17,7 @@ from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.policies.eviction import EvictionConfig
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import PlacementConfig
+from hsexp.memory.policies.reservation import ReservationConfig
 from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.policies.waiting import WaitingConfig
 from hsexp.workload.isolation import IsolationConfig
@@ -112,6 +113,16 @@ class Axes:
             Axis(
                 meaning="Where prefills leave checkpoints.",
                 neutral=("chunk_ends",),  # inferred: the paper names no other rule
+                is_implied=True,
+            ),
+        ]
+    ]
+    reservation: ClassVar[
+        Annotated[
+            Part[ReservationConfig],
+            Axis(
+                meaning="What an admission counts beside its prompt.",
+                neutral=("full_prompt",),  # each organization has its own numbers
                 is_implied=True,
             ),
         ]

@@ -357,7 +357,7 @@ class HybridCacheManager:
             if self._find(request, sequence, memory.lookup) != hit:
                 return None  # it gave way with its own hit: the next step looks again
         self._refusal = None
-        memory.admit(sequence, hit)
+        memory.admit(sequence, hit, request.num_tokens)
         extended = memory.extend(sequence, hit.tokens, hit.tokens + num_new_tokens)
         assert extended, "admission counts at least what the first chunk needs"
         if self.forks is not None:

@@ -106,7 +106,7 @@ class Lab:
         refusal = memory.refusal(line.sequence, hit, len(tokens), nothing_runs=True)
         if refusal is not None:
             raise LabError(f"{self.name}: {refusal}")
-        memory.admit(line.sequence, hit)
+        memory.admit(line.sequence, hit, len(tokens))
         line.computed = hit.tokens
         return line
 

@@ -32,6 +32,11 @@ def build_memory(
     organization = config.layout if layout is None else layout
     order = config.eviction.order(config.organization.release_order)
     pools = tuple(PagePool(spec, order) for spec in organization.plan(nominal_bytes).pools)
+    reservation = config.reservation.build(
+        block_size=organization.block_size,
+        reserve_fraction=config.organization.reserve_fraction,
+        num_admission_states=config.organization.num_admission_states,
+    )
     cache = Cache(
         pools=pools,
         states=organization.build_states(pools),
@@ -41,10 +46,8 @@ def build_memory(
     )
     return HybridMemory(
         cache,
-        num_admission_states=config.organization.num_admission_states,
-        admission=config.admission.build(
-            pools, reserve_fraction=config.organization.reserve_fraction
-        ),
+        reservation=reservation,
+        admission=config.admission.build(pools, reserve_fraction=reservation.reserve_fraction),
         retention=config.retention.build(),
         pinning=config.pinning.build(cache.states),
         placement=config.placement.build(cache),

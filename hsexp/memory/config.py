@@ -13,6 +13,7 @@ from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.eviction import PAPER, EvictionConfig
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import CHUNK_ENDS, PlacementConfig
+from hsexp.memory.policies.reservation import FULL_PROMPT, ReservationConfig
 from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.policies.waiting import FIRST_COME, WaitingConfig
 
@@ -46,6 +47,10 @@ class MemoryConfig(Config):
         CHUNK_ENDS
     )
     """A cell's id contains it only where it is another than that of the paper's campaigns."""
+    reservation: Annotated[
+        ReservationConfig, Field(exclude_if=lambda value: value == FULL_PROMPT)
+    ] = FULL_PROMPT
+    """A cell's id contains it only where it is another than the paper's."""
     exact: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
     """Continue with the bits of an isolated recomputation, whatever else runs: canonical chunks,
     and on real vLLM every request alone in the model (docs/continuation.md). A cell's id contains

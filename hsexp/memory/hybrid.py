@@ -20,6 +20,7 @@ from hsexp.memory.cache import Cache
 from hsexp.memory.policies.admission import Admission
 from hsexp.memory.policies.pinning import Pinning
 from hsexp.memory.policies.placement.rule import Placement
+from hsexp.memory.policies.reservation.rule import Reservation
 from hsexp.memory.policies.retention import Retention
 from hsexp.memory.pool import MemoryFault
 from hsexp.memory.recount import check_cache
@@ -36,7 +37,7 @@ class HybridMemory:
         self,
         cache: Cache,
         *,
-        num_admission_states: int,
+        reservation: Reservation,
         admission: Admission,
         retention: Retention,
         pinning: Pinning,
@@ -47,7 +48,7 @@ class HybridMemory:
         self.cache = cache
         self.block_size = cache.block_size
         self.checkpoint_grid = cache.checkpoint_grid
-        self.num_admission_states = num_admission_states
+        self.reservation = reservation
         self.admission = admission
         self.retention = retention
         self.pinning = pinning
@@ -85,21 +86,28 @@ class HybridMemory:
         """Pages of each pool needed to admit `num_tokens` with this hit (rule 9).
 
         They are the missing blocks of the full prompt, the hit's unreferenced pages, the request's
-        own states, the copies that running branches still owe, and room for drafts.
+        own states, the copies that running branches still owe, and room for drafts. Beside other
+        requests (`with_drafts`) they are also what the reservation adds.
         """
+        cache, reservation = self.cache, self.reservation
         max_drafts = self.drafting.max_drafts if with_drafts else 0
         blocks = -(-(num_tokens + max_drafts) // self.block_size) - hit.tokens // self.block_size
-        num_states = self.num_admission_states + (max_drafts > 0)
+        num_planned = len(hit.stops[:1]) if with_drafts else 0
+        num_states = reservation.num_states(num_planned) + (max_drafts > 0)
+        spare_pages = reservation.spare_pages if with_drafts else 0
+        if reservation.makes_promises:
+            promised_blocks, promised_states = reservation.outstanding(cache.sequences.values())
+            blocks += promised_blocks
+            num_states += promised_states
         if self._sharers:
             owed_blocks, owed_states = self.branching.owed()
             blocks += owed_blocks
             num_states += owed_states
-        cache = self.cache
         state_pages = cache.states.pages_needed(num_states)
         if hit.checkpoint is not None:
             blocks += cache.attention_pool.count_unreferenced(hit.blocks)
             state_pages += cache.states.pages_to_hold(hit.checkpoint)
-        return cache.by_pool(blocks, state_pages)
+        return [pages + spare_pages for pages in cache.by_pool(blocks, state_pages)]
 
     def refusal(
         self, sequence: SequenceMemory, hit: Hit, num_tokens: int, *, nothing_runs: bool
@@ -116,12 +124,19 @@ class HybridMemory:
                 self.cache.observer.on_refuse(sequence, refusal)
         return refusal
 
-    def admit(self, sequence: SequenceMemory, hit: Hit) -> None:
-        """Start the request: take references on its hit first, then drop its pin (B.2)."""
+    def admit(self, sequence: SequenceMemory, hit: Hit, num_tokens: int = 0) -> None:
+        """Start the request: take references on its hit first, then drop its pin (B.2).
+
+        Args:
+            num_tokens: tokens of the admission, which are promised to it; 0 promises nothing.
+        """
         cache = self.cache
         assert sequence.request_id not in cache.sequences and not sequence.blocks
         cache.sequences[sequence.request_id] = sequence
         sequence.stops = hit.stops
+        if self.reservation.makes_promises and num_tokens:
+            sequence.num_admitted_tokens = num_tokens
+            sequence.num_planned = len(hit.stops[:1])
         if hit.checkpoint is not None:
             cache.attention_pool.hold(hit.blocks)
             cache.states.hold(hit.checkpoint)
@@ -148,7 +163,7 @@ class HybridMemory:
         """
         blocks = -(-num_tokens // self.block_size)
         crosses = num_tokens > self.checkpoint_grid
-        num_states = max(2 if crosses else 1, self.num_admission_states)
+        num_states = max(2 if crosses else 1, self.reservation.num_states(0))
         return self.cache.by_pool(blocks, self.cache.states.pages_alone(num_states))
 
     def never_fits(self, num_tokens: int) -> str | None:
@@ -234,6 +249,9 @@ class HybridMemory:
                 sequence.state_index = state_index
             if cache.observer is not None:
                 cache.observer.on_allocate(sequence, max(new_blocks, 0), int(new_state))
+        if sequence.num_planned and computed >= sequence.stops[-1]:
+            sequence.num_planned = 0
+            cache.supply += 1
         num_full, offset = divmod(end, block_size)
         if num_full > sequence.num_published_blocks:
             cache.publish_ahead(sequence, num_full)

@@ -47,6 +47,10 @@ class SequenceMemory:
     """The state over draft tokens, until they are accepted or not (`branching.drafting`)."""
     stops: Sequence[int] = ()
     """Tokens at which its prefill stops (`policies.placement`), in ascending order."""
+    num_admitted_tokens: int = 0
+    """Tokens that its admission counted; 0 for a branch, which was promised nothing."""
+    num_planned: int = 0
+    """Checkpoints at its stops that its admission counted and that it has yet to take."""
     retained: list[Checkpoint] = field(default_factory=list)
     """Superseded states that the retention policy keeps until this request leaves."""
 
@@ -69,6 +73,7 @@ class SequenceMemory:
         self.retained = []
         self.quiet_end = 0
         self.stops = ()
+        self.num_admitted_tokens = self.num_planned = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -27,7 +27,8 @@ class StandingRefusal:
             hit: result of a lookup now.
             num_tokens: tokens of the refused admission.
             losses_matter: False if the request would be refused without its hit as well, and no
-                branch owes copies. A lost checkpoint frees a slot, which these copies count on.
+                branch owes copies and no promises count. A lost checkpoint frees a slot, which
+                these copies and the states of promises count on.
         """
         self.cache = cache
         self.sequence = sequence

@@ -214,7 +214,7 @@ class SimScheduler:
             if not memory.give_way():
                 raise NoProgress(self._report(head, refusal))
             return self._try_admit(head, left)
-        memory.admit(sequence, hit)
+        memory.admit(sequence, hit, head.num_tokens)
         extended = memory.extend(sequence, hit.tokens, hit.tokens + chunk)
         assert extended, "admission counts at least what the first chunk needs"
         self._waiting.pop()
@@ -387,6 +387,7 @@ class SimScheduler:
 
         Losing the hit can matter in two cases: the request fits once its hit need not leave the
         queue, or the token budget has no chunk for it without the hit, so that it is not asked.
+        Any loss can matter where promises count: their states may find a slot that it frees.
         """
         cache = self.memory.cache
         held = 0 if hit.checkpoint is None else cache.states.pages_to_hold(hit.checkpoint)
@@ -396,7 +397,9 @@ class SimScheduler:
             sequence,
             hit,
             num_tokens,
-            losses_matter=fits_without_hit or left < cache.checkpoint_grid,
+            losses_matter=fits_without_hit
+            or left < cache.checkpoint_grid
+            or self.memory.reservation.makes_promises,
         )
 
     def _still_refused(self, head: SimRequest) -> bool:

@@ -17,6 +17,7 @@ from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.policies.eviction import EvictionConfig
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import PlacementConfig
+from hsexp.memory.policies.reservation import ReservationConfig
 from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.policies.waiting import WaitingConfig
 from hsexp.sim.config import SchedulerConfig
@@ -36,6 +37,7 @@ KINDS: dict[str, Any] = {
     "organization": OrganizationConfig,
     "pinning": PinningConfig,
     "placement": PlacementConfig,
+    "reservation": ReservationConfig,
     "retention": RetentionConfig,
     "scale": ScaleConfig,
     "scheduler": SchedulerConfig,

@@ -20,12 +20,12 @@ from hsexp.serve import Command as ServeCommand
 ONE_SEED = ("budget=b63", "seeds=[76400]")
 IMPLIED = [axis for axis in AXES if axis.is_implied]
 ORDERS = {"eviction": "lru", "waiting": "hit_first"}
-OTHERS = ORDERS | {"placement": "junction"}
+OTHERS = ORDERS | {"placement": "junction", "reservation": "promised"}
 
 
 def test_a_cell_with_neutral_orders_is_the_cell_that_it_was_before_there_were_any() -> None:
     plan = planned("campaign=q6", *ONE_SEED)
-    neutral = ("eviction=paper", "waiting=first_come", "placement=chunk_ends")
+    neutral = tuple(f"{axis}={standing_neutral(axis)}" for axis in OTHERS)
     named = planned("campaign=q6", *ONE_SEED, *neutral)
     assert [cell.cell_id for cell in named.cells] == [cell.cell_id for cell in plan.cells]
     assert (named.contract, named.digest) == (plan.contract, plan.digest)
@@ -34,6 +34,7 @@ def test_a_cell_with_neutral_orders_is_the_cell_that_it_was_before_there_were_an
         config = RunConfig.parse(cell.config)
         assert (config.eviction.name, config.waiting.name) == ("paper", "first_come")
         assert config.placement.name == "chunk_ends"
+        assert config.reservation.name == "full_prompt"
 
 
 @pytest.mark.parametrize("axis", OTHERS)
@@ -81,6 +82,7 @@ def test_a_ledger_without_an_order_takes_cells_with_one_and_the_other_way_round(
             r"placement\.intervals must be greater than",
         ),
         (("placement=junction", "+placement.intervals=1"), r"placement\.intervals is not a known"),
+        (("reservation=promised", "reservation.spare_pages=-1"), r"spare_pages must be greater"),
     ],
 )
 def test_a_setting_that_an_order_does_not_have_is_refused_by_name(
@@ -90,7 +92,7 @@ def test_a_setting_that_an_order_does_not_have_is_refused_by_name(
         composed("campaign=q6", *overrides)
 
 
-@pytest.mark.parametrize("setting", ["eviction=lru", "waiting=hit_first", "placement=junction"])
+@pytest.mark.parametrize("setting", [f"{axis}={option}" for axis, option in OTHERS.items()])
 def test_an_order_means_nothing_to_a_campaign_without_requests(
     setting: str, command: Command
 ) -> None:

@@ -55,6 +55,8 @@ CASES: list[tuple[str, str, dict[str, Any], bool]] = [
     ("s2", "b63", {"placement": "junction", "exact": True}, False),
     ("s2", "b63", {"placement": "every"}, False),
     ("d0", "b63", {"placement": "dense"}, False),
+    ("s2", "b63", {"reservation": "promised", "placement": "junction"}, False),
+    ("d0", "b83", {"reservation": "promised", "headroom": 0.1, "pinning": "k1"}, False),
 ]
 
 

@@ -53,6 +53,7 @@ def toy_settings(
     eviction: str = "paper",
     waiting: str = "first_come",
     placement: str = "chunk_ends",
+    reservation: str = "full_prompt",
     **changes: Any,
 ) -> EngineSettings:
     """`num_pages` usable pages; in D0 those are attention units, beside `num_states` composites.
@@ -61,7 +62,7 @@ def toy_settings(
         retention: K of S2+Retention, or None.
         pinning: K of pinning at preemption, or None.
         max_leaves: 0 forks nothing.
-        eviction, waiting, placement: options of these groups.
+        eviction, waiting, placement, reservation: options of these groups.
         changes: fields of the organization's configuration.
     """
     config, model = toy_config(organization, **changes), TINY
@@ -78,7 +79,7 @@ def toy_settings(
         retention=RetentionConfig(name="toy", requesters=retention),
         pinning=PinningConfig(name="toy", requesters=pinning, protected_fraction=1.0),
         max_leaves=max_leaves,
-        **orders(eviction=eviction, waiting=waiting, placement=placement),
+        **orders(eviction=eviction, waiting=waiting, placement=placement, reservation=reservation),
     )
     if not isinstance(config, D0Config):
         budget_bytes = (num_pages + 1) * settings.plan.pools[0].page_bytes

@@ -34,6 +34,7 @@ from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.eviction import EvictionConfig
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import PlacementConfig
+from hsexp.memory.policies.reservation import ReservationConfig
 from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.policies.waiting import WaitingConfig
 from hsexp.sim.steptime import StepClock, to_ns
@@ -58,6 +59,7 @@ def settings(
     eviction: str = "paper",
     waiting: str = "first_come",
     placement: str = "chunk_ends",
+    reservation: str = "full_prompt",
 ) -> EngineSettings:
     return EngineSettings(
         model=ModelConfig.parse(read_option("model", "falcon_h1_7b")),
@@ -69,18 +71,23 @@ def settings(
         retention=RetentionConfig.parse(read_option("retention", retention)),
         pinning=PinningConfig.parse(read_option("pinning", pinning)),
         exact=exact,
-        **orders(eviction=eviction, waiting=waiting, placement=placement),
+        **orders(eviction=eviction, waiting=waiting, placement=placement, reservation=reservation),
     )
 
 
-def orders(*, eviction: str, waiting: str, placement: str) -> dict[str, Any]:
+PARTS: dict[str, Any] = {
+    "eviction": EvictionConfig,
+    "waiting": WaitingConfig,
+    "placement": PlacementConfig,
+    "reservation": ReservationConfig,
+}
+
+
+def orders(**options: str) -> dict[str, Any]:
     """Options of these groups, as fields of `EngineSettings`."""
     return {
-        "placement": parse_union(
-            PlacementConfig, read_option("placement", placement), path="placement"
-        ),
-        "eviction": parse_union(EvictionConfig, read_option("eviction", eviction), path="eviction"),
-        "waiting": parse_union(WaitingConfig, read_option("waiting", waiting), path="waiting"),
+        group: parse_union(PARTS[group], read_option(group, option), path=group)
+        for group, option in options.items()
     }
 
 

@@ -27,7 +27,15 @@ from itertools import count, product
 from time import perf_counter
 from typing import Any
 
-from toy_memory import EVICTIONS, NATIVE_ORDER, ORGANIZATIONS, PLACEMENTS, all_free, toy_memory
+from toy_memory import (
+    EVICTIONS,
+    NATIVE_ORDER,
+    ORGANIZATIONS,
+    PLACEMENTS,
+    RESERVATIONS,
+    all_free,
+    toy_memory,
+)
 
 from hsexp.memory import (
     Copy,
@@ -113,6 +121,7 @@ class Setting:
     """Whether a finished request leaves before the step counter advances, as in the simulator."""
     eviction: str
     placement: str
+    reservation: str
 
     @classmethod
     def draw(cls, organization: str, policy: str, rng: random.Random) -> "Setting":
@@ -142,6 +151,7 @@ class Setting:
             finishes_in_step=rng.random() < 0.5,
             eviction=rng.choice(sorted(EVICTIONS)),
             placement=rng.choice(sorted(PLACEMENTS)),
+            reservation=rng.choice(sorted(RESERVATIONS)),
         )
 
     def build(self) -> HybridMemory:
@@ -157,6 +167,7 @@ class Setting:
             protected=self.protected,
             eviction=self.eviction,
             placement=self.placement,
+            reservation=self.reservation,
             max_leaves=self.max_leaves,
             max_drafts=self.max_drafts,
             num_admission_states=self.num_admission_states,
@@ -468,7 +479,7 @@ class Referee:
             hit = self._find(request)
         else:
             return
-        memory.admit(sequence, hit)
+        memory.admit(sequence, hit, known)
         self.waiting.remove(request)
         self.running.append(request)
         request.before = request.computed = hit.tokens
@@ -500,7 +511,11 @@ class Referee:
         """Keep the refusal as the engine does, and as the simulator does."""
         memory, known = self.memory, request.known
         held = 0 if hit.checkpoint is None else memory.cache.states.pages_to_hold(hit.checkpoint)
-        for_sure = hit.tokens % memory.checkpoint_grid == 0 and not memory.branching.sharers
+        for_sure = (
+            hit.tokens % memory.checkpoint_grid == 0
+            and not memory.branching.sharers
+            and not memory.reservation.makes_promises
+        )
         fits_without = refusal.need - held + refusal.headroom <= refusal.free
         self._standing = [
             (

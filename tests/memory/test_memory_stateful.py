@@ -17,7 +17,15 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from toy_memory import EVICTIONS, NATIVE_ORDER, all_free, snapshot, toy_memory
+from toy_memory import (
+    EVICTIONS,
+    NATIVE_ORDER,
+    PLACEMENTS,
+    RESERVATIONS,
+    all_free,
+    snapshot,
+    toy_memory,
+)
 from toy_model import ToyEngine, ToyRequest
 
 CONTEXTS = tuple(tuple(range(100 * start, 100 * start + 24)) for start in (1, 2))
@@ -56,6 +64,8 @@ class MemoryMachine(RuleBasedStateMachine):
                 update={"idle_slab": data.draw(st.sampled_from(IDLE_SLAB), "idle slab")}
             ),
             "eviction": data.draw(st.sampled_from(sorted(EVICTIONS)), "eviction"),
+            "placement": data.draw(st.sampled_from(sorted(PLACEMENTS)), "placement"),
+            "reservation": data.draw(st.sampled_from(sorted(RESERVATIONS)), "reservation"),
             "num_admission_states": data.draw(st.sampled_from([1, 2]), "admission states"),
         }
         few, many = NUM_PAGES[self.organization]

@@ -56,7 +56,10 @@ class RefusalMachine(MemoryMachine):
                         request.num_tokens,
                         losses_matter=losses_matter,
                     )
-                    for losses_matter in {True, fits_without_hit}
+                    for losses_matter in {
+                        True,
+                        fits_without_hit or memory.reservation.makes_promises,
+                    }
                 ],
             )
 

@@ -316,7 +316,7 @@ class BranchEngine:
             assert not must_fit, refusal
             return None
         state = Thing() if hit.checkpoint is None else self._at_state[hit.checkpoint]
-        self.memory.admit(branch.sequence, hit)
+        self.memory.admit(branch.sequence, hit, len(branch.tokens))
         self.rule.start(
             branch.name, hit.tokens, [self._at_page[page] for page in hit.blocks], state
         )

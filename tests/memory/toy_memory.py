@@ -47,6 +47,7 @@ from hsexp.memory.policies.eviction.paper import ReleaseOrder
 from hsexp.memory.policies.eviction.queue import TwoEndedQueue
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import PlacementConfig
+from hsexp.memory.policies.reservation import ReservationConfig
 from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.slab import SlabStateStore
 
@@ -129,8 +130,17 @@ PLACEMENTS: dict[str, Any] = {
 }
 """Every placement of checkpoints, by its name."""
 
+RESERVATIONS: dict[str, Any] = {
+    name: parse_union(ReservationConfig, read_option("reservation", name), path="reservation")
+    for name in standing_options("reservation")
+}
+"""Every reservation of an admission, by its name."""
+
 standing_eviction = "paper"
 """The order of a memory whose test names none."""
+
+standing_reservation = "full_prompt"
+"""Likewise its reservation."""
 
 
 def toy_memory(
@@ -144,6 +154,7 @@ def toy_memory(
     protected: float = 1.0,
     eviction: str | None = None,
     placement: str = "chunk_ends",
+    reservation: str | None = None,
     observer: Observer | None = None,
     max_leaves: int = 0,
     max_drafts: int = 0,
@@ -159,6 +170,7 @@ def toy_memory(
         protected: fraction of the recurrent pool that pins may hold.
         eviction: one of `EVICTIONS`; None uses `standing_eviction`.
         placement: one of `PLACEMENTS`.
+        reservation: one of `RESERVATIONS`; None uses `standing_reservation`.
         changes: fields of the organization's configuration, or its checkpoint `grid`.
     """
     config = toy_config(name, **changes)
@@ -181,6 +193,7 @@ def toy_memory(
             pinning=PinningConfig(name="toy", requesters=pinning, protected_fraction=protected),
             eviction=EVICTIONS[eviction or standing_eviction],
             placement=PLACEMENTS[placement],
+            reservation=RESERVATIONS[reservation or standing_reservation],
         ),
         nominal_bytes,
         observer=observer,
@@ -226,7 +239,7 @@ def toy_sequence(
 def admit(memory: HybridMemory, sequence: SequenceMemory, num_tokens: int) -> int:
     """Look up and admit. Returns the tokens of the hit."""
     hit = memory.lookup(sequence, num_tokens)
-    memory.admit(sequence, hit)
+    memory.admit(sequence, hit, num_tokens)
     return hit.tokens
 
 

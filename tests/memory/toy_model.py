@@ -304,7 +304,7 @@ class ToyEngine:
 
     def admit(self, request: ToyRequest, hit: Hit, num_tokens: int) -> None:
         """Start the request with a chunk after its hit."""
-        self.memory.admit(request.sequence, hit)
+        self.memory.admit(request.sequence, hit, request.num_tokens)
         self.waiting.remove(request)
         self.running.append(request)
         request.computed = hit.tokens

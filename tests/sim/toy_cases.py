@@ -73,6 +73,7 @@ def toy_cases(draw: st.DrawFn, *, max_shared: int = 28) -> ToyCase:
             "protected": draw(st.sampled_from([0.5, 1.0])),
             "eviction": draw(st.sampled_from(["paper", "lru"])),
             "placement": draw(st.sampled_from(["chunk_ends", "junction", "every", "dense"])),
+            "reservation": draw(st.sampled_from(["full_prompt", "promised"])),
         },
         engine={
             "cap": draw(st.sampled_from([1, 2, 3, 8])),

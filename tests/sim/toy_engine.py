@@ -24,6 +24,7 @@ from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.eviction import EvictionConfig
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import PlacementConfig
+from hsexp.memory.policies.reservation import ReservationConfig
 from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.policies.waiting import FIRST_COME, WaitingConfig
 from hsexp.memory.policies.waiting.hit_first import HitFirst
@@ -63,6 +64,7 @@ def toy_memory(
     protected: float = 1.0,
     eviction: str = "paper",
     placement: str = "chunk_ends",
+    reservation: str = "full_prompt",
     observer: Observer | None = None,
 ) -> HybridMemory:
     """`num_pages` usable pages; D0's are attention pages, and `num_states` its recurrent units.
@@ -99,6 +101,7 @@ def toy_memory(
         pinning=PinningConfig(name="toy", requesters=pinning, protected_fraction=protected),
         eviction=eviction_of(eviction),
         placement=placement_of(placement),
+        reservation=reservation_of(reservation),
     )
     memory = build_memory(settings, num_bytes, layout=organization, observer=observer)
     assert memory.cache.attention_pool.spec.num_usable == num_pages
@@ -113,6 +116,7 @@ def falcon_settings(
     pinning: str = "off",
     eviction: str = "paper",
     placement: str = "chunk_ends",
+    reservation: str = "full_prompt",
 ) -> MemoryConfig:
     """The paper's memory without its budget, as the configuration has it."""
     return MemoryConfig(
@@ -123,6 +127,7 @@ def falcon_settings(
         pinning=PinningConfig.parse(read_option("pinning", pinning)),
         eviction=eviction_of(eviction),
         placement=placement_of(placement),
+        reservation=reservation_of(reservation),
     )
 
 
@@ -135,6 +140,7 @@ def falcon_memory(
     pinning: str = "off",
     eviction: str = "paper",
     placement: str = "chunk_ends",
+    reservation: str = "full_prompt",
     observer: Observer | None = None,
 ) -> HybridMemory:
     """The paper's memory."""
@@ -145,6 +151,7 @@ def falcon_memory(
         pinning=pinning,
         eviction=eviction,
         placement=placement,
+        reservation=reservation,
     )
     num_bytes = read_option("budget", budget)["bytes"]
     return build_memory(settings, num_bytes, observer=observer)
@@ -160,6 +167,13 @@ def eviction_of(name: str) -> EvictionConfig:
 def placement_of(name: str) -> PlacementConfig:
     option: PlacementConfig = parse_union(
         PlacementConfig, read_option("placement", name), path="placement"
+    )
+    return option
+
+
+def reservation_of(name: str) -> ReservationConfig:
+    option: ReservationConfig = parse_union(
+        ReservationConfig, read_option("reservation", name), path="reservation"
     )
     return option
 

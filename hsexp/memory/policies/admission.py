@@ -35,8 +35,8 @@ class AdmissionConfig(Config):
     def build(self, pools: Sequence[PagePool], *, reserve_fraction: float) -> Admission:
         """
         Args:
-            reserve_fraction: fraction of blocks that the organization always keeps free, in
-                addition to the headroom.
+            reserve_fraction: fraction of blocks that is always kept free, in addition to the
+                headroom (`policies.reservation`).
         """
         return HeadroomAdmission(pools, headroom=self.headroom, reserve_fraction=reserve_fraction)
 
