@@ -49,6 +49,8 @@ class SequenceMemory:
     """Tokens at which its prefill stops (`policies.placement`), in ascending order."""
     retained: list[Checkpoint] = field(default_factory=list)
     """Superseded states that the retention policy keeps until this request leaves."""
+    has_asked: bool = False
+    """Whether it counts in the demand for its prefix (`prefixes`)."""
 
     @property
     def num_states(self) -> int:
