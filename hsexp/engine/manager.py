@@ -119,6 +119,8 @@ class HybridCacheManager:
 
     def enter(self, request: Request) -> None:
         """The request joins the queue."""
+        if self.memory.cache.prefixes is not None:
+            self.memory.ask(self._sequence(request))
         if self.forks is not None:
             self.forks.enter(request, self._sequence(request))
 
@@ -301,6 +303,7 @@ class HybridCacheManager:
                 request_id=request.request_id,
                 keys=self.chunking.keys(keys, request.num_prompt_tokens),
                 num_prompt_tokens=request.num_prompt_tokens,
+                has_asked=not self.prefix_cache_lookup_enabled(request),
             )
         return sequence
 

@@ -6,6 +6,7 @@ from hsexp.memory.hybrid import HybridMemory
 from hsexp.memory.observer import Observer
 from hsexp.memory.organizations.base import Organization
 from hsexp.memory.pool import PagePool
+from hsexp.memory.prefixes import Prefixes, Sizes
 
 
 def build_memory(
@@ -37,12 +38,24 @@ def build_memory(
         reserve_fraction=config.organization.reserve_fraction,
         num_admission_states=config.organization.num_admission_states,
     )
+    states = organization.build_states(pools)
+    prefixes = order if isinstance(order, Prefixes) else None
+    if prefixes is not None:
+        prefixes.fit(
+            Sizes(
+                block=organization.block_size,
+                grid=organization.checkpoint_grid,
+                block_bytes=pools[0].spec.page_bytes,
+                state_bytes=states.pages_per_state * states.pool.spec.page_bytes,
+            )
+        )
     cache = Cache(
         pools=pools,
-        states=organization.build_states(pools),
+        states=states,
         block_size=organization.block_size,
         checkpoint_grid=organization.checkpoint_grid,
         observer=observer,
+        prefixes=prefixes,
     )
     return HybridMemory(
         cache,

@@ -17,6 +17,7 @@ from hsexp.memory.checkpoint import Checkpoint, Slab, StateStore
 from hsexp.memory.index import CacheIndex
 from hsexp.memory.observer import LossCause, Observer
 from hsexp.memory.pool import PagePool
+from hsexp.memory.prefixes import Prefixes
 from hsexp.memory.sequence import MISS, Depths, Hit, PrefixKeys, SequenceMemory
 
 
@@ -45,10 +46,12 @@ class Cache:
         block_size: int,
         checkpoint_grid: int,
         observer: Observer | None = None,
+        prefixes: Prefixes | None = None,
     ) -> None:
         """
         Args:
             pools: attention's pool first; states may share it.
+            prefixes: follows the entries; None if no policy asks for it.
         """
         self.pools = pools
         self.attention_pool = pools[0]
@@ -56,6 +59,7 @@ class Cache:
         self.block_size = block_size
         self.checkpoint_grid = checkpoint_grid
         self.observer = observer
+        self.prefixes = prefixes
         self.block_index: CacheIndex[int] = CacheIndex()
         self.checkpoint_index: CacheIndex[Checkpoint] = CacheIndex()
         self.sequences: dict[int | str, SequenceMemory] = {}
@@ -202,6 +206,9 @@ class Cache:
             else:
                 duplicates[key] = [page]
         sequence.num_published_blocks = num_full
+        if self.prefixes is not None:
+            pages = sequence.blocks[start:num_full]
+            self.prefixes.add_blocks(sequence.keys, start, keys, pages)
         if self.observer is not None:
             for block, key in enumerate(keys, start + 1):
                 self.observer.on_publish(sequence, "attention", key, block * self.block_size)
@@ -235,6 +242,8 @@ class Cache:
         self.checkpoint_index.add(key, checkpoint)
         self.counters.published_checkpoints += 1
         self.supply += 1
+        if self.prefixes is not None:
+            self.prefixes.add_checkpoint(checkpoint, sequence.keys)
         if self.observer is not None:
             self.observer.on_publish(sequence, "checkpoint", key, end)
 
@@ -291,6 +300,8 @@ class Cache:
                 else:
                     del oldest[entry]
                 lost_blocks += 1
+                if self.prefixes is not None:
+                    self.prefixes.lose_block(entry, page, oldest.get(entry))
                 if self.observer is not None:
                     self.observer.on_lose("attention", entry, "reassigned")
         self.counters.lost_blocks += lost_blocks
@@ -303,6 +314,8 @@ class Cache:
             self.block_index.remove(entry, page)
             pool.entries[page] = None
             self.counters.lost_blocks += 1
+            if self.prefixes is not None:
+                self.prefixes.lose_block(entry, page, self.block_index.oldest.get(entry))
             if self.observer is not None:
                 self.observer.on_lose("attention", entry, cause)
 
@@ -314,6 +327,8 @@ class Cache:
         self.checkpoint_index.remove(key, checkpoint)
         self.states.forget(checkpoint)
         self.counters.lost_checkpoints += 1
+        if self.prefixes is not None:
+            self.prefixes.lose_checkpoint(checkpoint, self.checkpoint_index.oldest.get(key))
         if self.observer is not None:
             self.observer.on_lose("checkpoint", key, cause)
 

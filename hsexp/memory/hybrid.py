@@ -11,7 +11,7 @@ are usable by others from the next step on, and are withdrawn if the request is 
 cancelled within the step. This module depends on no clock, configuration framework or engine.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from hsexp.memory.branching.drafting import Drafting
@@ -59,9 +59,16 @@ class HybridMemory:
 
     # -- lookup and admission ----------------------------------------------------------------
 
+    @property
+    def counts_arrivals(self) -> bool:
+        """Whether requests must `enter`, which costs them their keys while they wait."""
+        return self.cache.observer is not None or self.cache.prefixes is not None
+
     def enter(self, sequence: SequenceMemory, num_tokens: int) -> None:
-        """Notify the observer of the depths that a new request in the queue could reuse."""
+        """A new request joins the queue: count what it asks for, and notify the observer of the
+        depths that it could reuse."""
         cache = self.cache
+        self.ask(sequence)
         if cache.observer is not None:
             cache.observer.on_enter(sequence, cache.depths(sequence.keys, num_tokens))
 
@@ -137,9 +144,12 @@ class HybridMemory:
         if self.reservation.makes_promises and num_tokens:
             sequence.num_admitted_tokens = num_tokens
             sequence.num_planned = len(hit.stops[:1])
+        self.ask(sequence)
         if hit.checkpoint is not None:
             cache.attention_pool.hold(hit.blocks)
             cache.states.hold(hit.checkpoint)
+            if cache.prefixes is not None:
+                cache.prefixes.use(hit.checkpoint)
             sequence.blocks = list(hit.blocks)
             sequence.num_published_blocks = hit.tokens // self.block_size
             sequence.state = hit.checkpoint
@@ -151,10 +161,21 @@ class HybridMemory:
                     sequence.request_id, sequence.keys.checkpoints[sequence.state_index]
                 )
         self.unpin(sequence.request_id)
-        num_boundaries = (sequence.num_prompt_tokens - 1) // self.checkpoint_grid
-        self.retention.on_admission(sequence.request_id, sequence.keys.checkpoints[:num_boundaries])
+        self.retention.on_admission(sequence.request_id, self._asked_for(sequence))
         if cache.observer is not None:
             cache.observer.on_adopt(sequence, hit)
+
+    def ask(self, sequence: SequenceMemory) -> None:
+        """Count a request in the demand for its prefix, once."""
+        prefixes = self.cache.prefixes
+        if prefixes is not None and not sequence.has_asked:
+            sequence.has_asked = True
+            prefixes.ask(self._asked_for(sequence))
+
+    def _asked_for(self, sequence: SequenceMemory) -> Sequence[Hashable]:
+        """The boundaries that a request can reuse."""
+        num_boundaries = (sequence.num_prompt_tokens - 1) // self.checkpoint_grid
+        return sequence.keys.checkpoints[:num_boundaries]
 
     def max_need(self, num_tokens: int) -> list[int]:
         """Most pages of each pool that a request needs at once when it runs alone.
@@ -208,6 +229,7 @@ class HybridMemory:
     def _start_at(self, parent: SequenceMemory, child: SequenceMemory, point: Hit) -> None:
         # Publish full blocks before the child counts them as published.
         self.cache.publish_computed(parent, point.tokens)
+        child.has_asked = True  # the branches of a request are one requester
         self.admit(child, point)
 
     def take_copies(self) -> list[Copy]:
@@ -389,3 +411,5 @@ class HybridMemory:
         copied, pinned = self.branching.copies.held(), self.pinning.pins().values()
         check_cache(self.cache, others=[*copied, *pinned])
         self.branching.check_integrity()
+        if self.cache.prefixes is not None:
+            self.cache.prefixes.check_integrity()

@@ -11,6 +11,8 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
+from operator import not_
 from typing import Any
 
 from hsexp.memory.policies.eviction.queue import EvictionOrder, PageKind
@@ -61,8 +63,8 @@ class PagePool:
 
     @property
     def num_cached(self) -> int:
-        """Free pages that hold a cached entry; O(free pages)."""
-        entries = list(map(self.entries.__getitem__, self._queue))
+        """Free pages that hold a cached entry; O(pages)."""
+        entries = list(compress(self.entries, map(not_, self.refs)))
         return len(entries) - entries.count(None)
 
     def free_pages(self) -> Iterator[int]:

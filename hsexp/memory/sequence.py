@@ -53,6 +53,8 @@ class SequenceMemory:
     """Checkpoints at its stops that its admission counted and that it has yet to take."""
     retained: list[Checkpoint] = field(default_factory=list)
     """Superseded states that the retention policy keeps until this request leaves."""
+    has_asked: bool = False
+    """Whether it counts in the demand for its prefix (`prefixes`)."""
 
     @property
     def num_states(self) -> int:

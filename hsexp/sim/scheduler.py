@@ -426,7 +426,7 @@ class SimScheduler:
             arrived.refused = self._why_refused(arrived.request)
             if arrived.refused is None:
                 self._waiting.add(arrived)
-                if self.memory.cache.observer is not None:
+                if self.memory.counts_arrivals:
                     self.memory.enter(self._sequence(arrived), arrived.num_tokens)
 
     def _why_refused(self, request: Request) -> str | None:

@@ -67,9 +67,7 @@ def test_nested_prefixes_follow_the_sharing_of_the_campaign() -> None:
 
 @pytest.mark.parametrize("workload", ["conversations", "extension workload.sharing=1.0"])
 def test_a_law_without_a_rate_is_refused_by_the_plan(workload: str) -> None:
-    with pytest.raises(
-        ConfigError, match=r"arrivals\.rate_per_s is required: .* no times of i"
-    ):
+    with pytest.raises(ConfigError, match=r"arrivals\.rate_per_s is required: .* no times of i"):
         planned("campaign=trace", *f"workload={workload}".split())
 
 

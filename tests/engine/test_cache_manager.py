@@ -185,3 +185,27 @@ def test_the_estimate_of_cached_tokens_counts_whole_published_blocks_of_a_runnin
     assert manager.estimate_cached_tokens(running) == 0
     admit(manager, running, 20)
     assert manager.estimate_cached_tokens(running) == 16  # of three blocks, two are full
+
+
+def test_a_request_asks_for_its_prefix_when_it_joins_the_queue_and_only_then(
+    tmp_path: Path,
+) -> None:
+    chosen = toy_settings("s2", 30, eviction="restart_point")
+    manager: HybridCacheManager = build_scheduler(
+        chosen, vllm_config(chosen, tmp_path)
+    ).kv_cache_manager
+    prefixes = manager.memory.cache.prefixes
+    assert prefixes is not None
+    first = request("first", 20)
+    manager.enter(first)
+    boundary = manager._sequence(first).keys.checkpoints[0]
+    assert prefixes.demand.of(boundary) == 1 and not prefixes.demand.is_proven(boundary)
+    manager.new_step_starts()
+    assert admit(manager, first, 16) is not None
+    first.num_computed_tokens = 16
+    manager.free(first)  # preempted: it joins the queue again
+    assert prefixes.demand.of(boundary) == 1
+    manager.enter(request("unread", 20, prompt_logprobs=1))
+    assert not prefixes.demand.is_proven(boundary)
+    manager.enter(request("second", 20))
+    assert prefixes.demand.is_proven(boundary)

@@ -105,13 +105,31 @@ def test_all_that_counts_as_free_can_be_taken_at_once(organization: str) -> None
     running = compute(memory, "running", 9, content=0)
     held = {page for state in running.states for page in state.pages} | set(running.blocks)
     for pool, count in zip(memory.cache.pools, free_pages(memory), strict=True):
+        queue = queue_of(pool)
         taken = pool.take(count)
+        assert taken == queue
         assert len(set(taken)) == count and not queue_of(pool)
         if len(memory.cache.pools) == 1:
             assert not held & set(taken)
         pool.release(taken, "attention")
     memory.check_integrity()
     assert memory.lookup(toy_sequence(memory, "next", 17, content=1), 17) == MISS
+
+
+@pytest.mark.usefixtures("eviction")
+@pytest.mark.parametrize("count", [1, 7, 13])
+def test_a_queue_delivers_its_pages_in_the_order_that_it_shows(
+    organization: str, count: int
+) -> None:
+    memory = toy_memory(organization, 60, num_states=12)
+    for request_id in range(5):
+        leave_cached(memory, request_id, 21, content=request_id % 3, shared=13)
+    compute(memory, "running", 9, content=0)
+    pool = memory.cache.attention_pool
+    while pool.num_free >= count:
+        queue = queue_of(pool)
+        assert queue_of(pool) == queue  # looking changes nothing
+        assert pool.take(count) == queue[:count]
 
 
 @pytest.mark.usefixtures("eviction")

@@ -594,6 +594,7 @@ def test_reassigning_any_member_invalidates_the_whole_state(organization: str) -
         memory.check_integrity()
 
 
+@pytest.mark.parametrize("eviction", ["paper", "lru"], indirect=True)  # those that are a line
 def test_the_other_members_of_an_invalidated_state_stay_where_they_are() -> None:
     memory = toy_memory("s1", 12)
     leave_cached(memory, 1, 8)  # block 1, state in pages 2 to 5

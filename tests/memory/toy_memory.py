@@ -313,6 +313,11 @@ def put_last(pool: PagePool, page: int) -> None:
 
 def reassign(pool: PagePool, *pages: int) -> None:
     """Give queued pages a new owner, as if they were the next to go, and free them again."""
+    if not isinstance(pool._queue, TwoEndedQueue):
+        pool._queue.remove(pages)
+        pool.on_reassign(list(pages))
+        pool._queue.put(pages, "attention", pool.entries)
+        return
     for page in reversed(pages):
         put_first(pool, page)
     taken = pool.take(len(pages))
@@ -321,11 +326,12 @@ def reassign(pool: PagePool, *pages: int) -> None:
 
 
 def free_last(pool: PagePool, pages: Iterable[int]) -> None:
-    """Free these pages, so that they are the last to go."""
+    """Free these pages, so that they are the last to go where an order allows it."""
     freed = list(pages)
     pool.release(freed, "attention")
-    for page in freed:
-        put_last(pool, page)
+    if isinstance(pool._queue, TwoEndedQueue):
+        for page in freed:
+            put_last(pool, page)
 
 
 def slab_store(memory: HybridMemory) -> SlabStateStore:

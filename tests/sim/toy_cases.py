@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 from toy_engine import ORGANIZATIONS, hit_first, play, request, toy_memory, workload_of
 
+from hsexp.config.catalog import standing_options
 from hsexp.measure.records import RunRecord
 from hsexp.memory import HybridMemory
 from hsexp.memory.policies.waiting import FIRST_COME
@@ -71,7 +72,7 @@ def toy_cases(draw: st.DrawFn, *, max_shared: int = 28) -> ToyCase:
             "retention": draw(st.sampled_from([None, 1, 2])),
             "pinning": draw(st.sampled_from([None, 1, 2])),
             "protected": draw(st.sampled_from([0.5, 1.0])),
-            "eviction": draw(st.sampled_from(["paper", "lru"])),
+            "eviction": draw(st.sampled_from(standing_options("eviction"))),
             "placement": draw(st.sampled_from(["chunk_ends", "junction", "every", "dense"])),
             "reservation": draw(st.sampled_from(["full_prompt", "promised"])),
         },

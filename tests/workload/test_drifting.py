@@ -59,9 +59,7 @@ def test_who_does_not_share_does_not_drift() -> None:
 
 def test_a_drift_of_no_requests_is_refused() -> None:
     fields = read_option("workload", "drifting") | {"sharing": 1.0, "drift_requests": 0}
-    with pytest.raises(
-        ConfigError, match=r"workload\.drift_requests must be gr.* 0, got 0"
-    ):
+    with pytest.raises(ConfigError, match=r"workload\.drift_requests must be gr.* 0, got 0"):
         DriftingWorkload.parse(fields, path="workload")
 
 

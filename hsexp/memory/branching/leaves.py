@@ -78,6 +78,9 @@ class Leaves:
         cache.states.publish(state, leaf)
         cache.checkpoint_index.add(leaf, state)
         cache.supply += 1
+        if cache.prefixes is not None:
+            tail = sequence.blocks[block] if offset else None
+            cache.prefixes.add_leaf(state, sequence.keys, tail)
         if cache.observer is not None:
             cache.observer.on_publish(sequence, "checkpoint", leaf, num_tokens)
         self._kept[leaf] = None

@@ -15,9 +15,14 @@ from hsexp.config.fields import OrOwn
 from hsexp.memory.policies.eviction.lru import LruEviction
 from hsexp.memory.policies.eviction.paper import PaperEviction
 from hsexp.memory.policies.eviction.queue import EvictionSettings
+from hsexp.memory.policies.eviction.replay_length import ReplayLength
+from hsexp.memory.policies.eviction.restart_point import RestartPoint
+from hsexp.memory.policies.eviction.value_per_byte import ValuePerByte
 
 EvictionConfig = Annotated[
-    PaperEviction | LruEviction, Field(discriminator="kind"), OrOwn(EvictionSettings)
+    PaperEviction | LruEviction | RestartPoint | ValuePerByte | ReplayLength,
+    Field(discriminator="kind"),
+    OrOwn(EvictionSettings),
 ]
 
 PAPER = PaperEviction(kind="paper", name="paper")
