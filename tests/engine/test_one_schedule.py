@@ -20,13 +20,14 @@ from vllm_scheduler import (
     vllm_request,
 )
 
-from hsexp.config.base import ConfigError
+from hsexp.config.base import ConfigError, parse_union
 from hsexp.config.catalog import read_option
 from hsexp.config.device import DeviceConfig
+from hsexp.engine.settings import EngineSettings
 from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.engine import simulate
 from hsexp.sim.steptime import NS_PER_S, StepClock
-from hsexp.workload import Request, generate, isolate
+from hsexp.workload import Request, Workload, WorkloadConfig, build, generate, isolate
 from hsexp.workload.arrivals import PoissonArrivals
 from hsexp.workload.synthetic import SyntheticWorkload
 
@@ -72,8 +73,33 @@ def test_vllm_and_the_simulator_schedule_the_same_tokens_in_every_step(
     workload = generate(
         SyntheticWorkload.parse(law), PoissonArrivals(kind="poisson", rate_per_s=3.0), seed=7
     )
-    if isolated:
-        workload = isolate(workload)
+    check_one_schedule(chosen, isolate(workload) if isolated else workload, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "organization", "policies"),
+    [
+        ("conversations", "s0", {}),
+        ("conversations", "s2", {"placement": "junction", "waiting": "hit_first"}),
+        ("conversations", "d0", {"retention": "k2"}),
+        ("nested", "s1", {"placement": "junction"}),
+        ("nested", "d0", {"placement": "junction", "eviction": "lru"}),
+        ("drifting", "s2", {"waiting": "hit_first"}),
+    ],
+)
+def test_so_they_do_on_conversations_trees_and_drifts(
+    name: str, organization: str, policies: dict[str, Any], tmp_path: Path
+) -> None:
+    law = read_option("workload", name)
+    spec = parse_union(
+        WorkloadConfig, law | ({"sharing": 1.0} if "sharing" in law else {}), path=""
+    )
+    workload = build(spec, PoissonArrivals(kind="poisson", rate_per_s=3.0), seed=7)
+    check_one_schedule(settings(organization, "b63", **policies), workload, tmp_path)
+
+
+def check_one_schedule(chosen: EngineSettings, workload: Workload, tmp_path: Path) -> None:
+    """Both run the workload, step by step alike."""
     device = DeviceConfig.parse(read_option("device", "a100_40gb"))
 
     scheduler = build_scheduler(chosen, vllm_config(chosen, tmp_path))

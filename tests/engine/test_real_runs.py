@@ -109,3 +109,42 @@ def test_counters_have_the_names_of_a_simulated_run(served: Outcome, driven: Out
     assert served.metrics["stranded_fraction"] is None
     assert driven.metrics["stranded_fraction"] is not None
     assert 0.0 < served.metrics["slab_occupancy"] < 1.0
+
+
+# -- conversations ---------------------------------------------------------------------------------
+
+TALK = (
+    "workload=conversations",
+    "workload.num_conversations=2",
+    "workload.turns_mean=100",  # all have three turns
+    "workload.turns_max=3",
+    "workload.system_tokens=0",
+    "workload.first_message={median_tokens: 300, sigma: 0, min_tokens: 1, max_tokens: 300}",
+    "workload.message={median_tokens: 50, sigma: 0, min_tokens: 1, max_tokens: 50}",
+    "workload.output={mean_tokens: 300, shape: 1, min_tokens: 300, max_tokens: 300}",
+    "workload.think_mean_s=12",
+    "seeds=[42311]",
+)
+"""Prompts of 300, 650 and 1,000 tokens; each turn arrives 10 s or more after the one before."""
+
+
+@pytest.mark.parametrize(
+    "how", [("organization=s2",), ("organization=s0", "engine.transport=inproc")]
+)
+def test_a_turn_reuses_what_the_turn_before_it_generated(
+    how: tuple[str, ...], tmp_path: Path
+) -> None:
+    outcome = execute(conversation(*how), logs=tmp_path / "logs", limits=LIMITS)
+    requests = outcome.requests.sort_values("prompt_tokens")
+    assert requests["prompt_tokens"].tolist() == [300, 300, 650, 650, 1000, 1000]
+    # 512 tokens lie in the first answer, which ends at 600; the next boundary is in the third.
+    assert requests["adopted_tokens"].tolist() == [0, 0, 512, 512, 512, 512]
+    assert set(requests["status"]) == {"finished"}
+
+
+def conversation(*overrides: str) -> Cell:
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        small = [each for each in SMALL if not each.startswith(("workload.", "seeds"))]
+        launch = parse_launch(compose("config", [*small, *TALK, *overrides]))
+    (made,) = make_plan(launch, engine="vllm").cells
+    return made

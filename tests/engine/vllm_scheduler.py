@@ -1,7 +1,7 @@
 """vLLM's own scheduler without a model, driven in simulated time."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from hsexp.memory.policies.reservation import ReservationConfig
 from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.policies.waiting import WaitingConfig
 from hsexp.sim.steptime import StepClock, to_ns
-from hsexp.workload import Request, Workload
+from hsexp.workload import Request, Segment, Workload
 
 register()  # as vLLM does in every process that it starts
 init_none_hash(sha256)  # once: it draws the seed of all hashes
@@ -201,8 +201,8 @@ def vllm_request(request: Request, *, hash_block_size: int) -> VllmRequest:
     """The request as token ids: equal content, equal tokens; everything else differs."""
     tokens: list[int] = []
     for segment in request.segments:
-        first = (segment.content_id + 1) * 10_000_000
-        tokens += range(first + len(tokens), first + segment.end_tokens)
+        first = _first_token(segment)
+        tokens += range(first + len(tokens), first + min(segment.end_tokens, request.prompt_tokens))
     private = 1_000_000_000 + request.request_id * 1_000_000
     tokens += range(private + len(tokens), private + request.prompt_tokens)
     return VllmRequest(
@@ -214,6 +214,10 @@ def vllm_request(request: Request, *, hash_block_size: int) -> VllmRequest:
         block_hasher=get_request_block_hasher(hash_block_size, sha256),
         cache_salt=request.cache_salt,
     )
+
+
+def _first_token(content: Segment) -> int:
+    return (content.content_id + 1) * 10_000_000
 
 
 @dataclass(kw_only=True)
@@ -241,6 +245,11 @@ def drive(
     requests = [vllm_request(r, hash_block_size=hash_block_size) for r in workload.requests]
     arrivals = sorted(enumerate(workload.requests), key=lambda item: item[1].arrival_s)
     pending = [(to_ns(request.arrival_s), requests[i]) for i, request in arrivals]
+    outputs = {
+        request.request_id: _first_token(request.segments[-1])
+        for request in workload.requests
+        if request.segments and request.segments[-1].end_tokens > request.prompt_tokens
+    }
     result, now_ns = Drive(), 0
     while pending or scheduler.has_unfinished_requests():
         if not scheduler.has_unfinished_requests():
@@ -266,16 +275,24 @@ def drive(
                 result.adopted_tokens[key] = request.num_computed_tokens - count
         result.steps.append((decodes, prefill, len(scheduler.running), len(scheduler.waiting)))
         now_ns += clock.step_ns(decodes + singles, prefill - singles)
-        tokens = list(_sample(scheduler, scheduled, result, now_ns))
+        tokens = list(_sample(scheduler, scheduled, result, now_ns, outputs))
         scheduler.update_from_output(output, _runner_output(list(scheduled), tokens))
     result.num_preemptions = {int(r.request_id): r.num_preemptions for r in requests}
     return result
 
 
 def _sample(
-    scheduler: HybridScheduler, scheduled: dict[str, int], result: Drive, now_ns: int
+    scheduler: HybridScheduler,
+    scheduled: dict[str, int],
+    result: Drive,
+    now_ns: int,
+    outputs: Mapping[int, int],
 ) -> Iterator[list[int]]:
-    """One token for each request whose prompt and history are computed."""
+    """One token for each request whose prompt and history are computed.
+
+    Args:
+        outputs: the content of outputs that later prompts hold; any other one is private.
+    """
     for request_id in scheduled:
         request, key = scheduler.requests[request_id], int(request_id)
         if request.num_computed_tokens < request.num_tokens:
@@ -284,7 +301,7 @@ def _sample(
         result.first_token_ns.setdefault(key, now_ns)
         if request.num_output_tokens + 1 == request.max_tokens:
             result.finish_ns[key] = now_ns
-        yield [2_000_000_000 + key * 100_000 + request.num_tokens]
+        yield [outputs.get(key, 2_000_000_000 + key * 100_000) + request.num_tokens]
 
 
 def _runner_output(request_ids: list[str], tokens: list[list[int]]) -> Any:
