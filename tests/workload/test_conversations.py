@@ -164,18 +164,18 @@ def test_requests_are_in_order_of_arrival_and_numbered_by_it() -> None:
 
 
 def test_a_conversation_ends_before_a_turn_that_exceeds_the_limit() -> None:
-    cut = draw(max_tokens=5100)
-    assert max(r.prompt_tokens + r.output_tokens for r in cut.requests) <= 5100
-    whole = {tuple(turns[-1].segments) for turns in conversations(draw(max_tokens=50_000))}
-    kept = {tuple(turns[-1].segments) for turns in conversations(cut)}
-    assert len(kept) == len(whole) == 90
-    assert 0 < sum(len(turns) for turns in kept) < sum(len(turns) for turns in whole)
-
-
-def test_the_limit_changes_no_other_turn() -> None:
     cut, whole = draw(max_tokens=5100), draw(max_tokens=50_000)
-    sizes = {(r.arrival_s, r.prompt_tokens, r.output_tokens) for r in whole.requests}
-    assert {(r.arrival_s, r.prompt_tokens, r.output_tokens) for r in cut.requests} < sizes
+    assert max(r.prompt_tokens + r.output_tokens for r in cut.requests) <= 5100
+    assert 90 < len(cut.requests) < len(whole.requests)
+    for kept, turns in zip(conversations(cut), conversations(whole), strict=True):
+        assert sizes(kept) == sizes(turns)[: len(kept)]
+        if len(kept) < len(turns):
+            next_turn = turns[len(kept)]
+            assert next_turn.prompt_tokens + next_turn.output_tokens > 5100
+
+
+def sizes(turns: list[Request]) -> list[tuple[float, int, int]]:
+    return [(turn.arrival_s, turn.prompt_tokens, turn.output_tokens) for turn in turns]
 
 
 # -- one seed, one workload ------------------------------------------------------------------------

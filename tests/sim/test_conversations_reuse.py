@@ -1,0 +1,57 @@
+"""What the simulated memory reuses of a former turn, on the paper's geometry."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from toy_engine import falcon_memory, play_falcon
+
+from hsexp.config.base import parse_union
+from hsexp.config.catalog import read_option
+from hsexp.workload import Request, Segment, Workload, WorkloadConfig, build
+from hsexp.workload.arrivals import PoissonArrivals
+
+
+def conversations(**changes: Any) -> Workload:
+    fields = read_option("workload", "conversations") | changes
+    spec = parse_union(WorkloadConfig, fields, path="workload")
+    return build(spec, PoissonArrivals(kind="poisson", rate_per_s=1.0), seed=5)
+
+
+def followers(workload: Workload) -> list[tuple[Request, Request]]:
+    """Each turn that has one before it, with that one."""
+    talks: dict[Segment, list[Request]] = {}
+    for request in workload.requests:
+        talks.setdefault(request.segments[0], []).append(request)
+    return [pair for turns in talks.values() for pair in pairwise(turns)]
+
+
+@pytest.mark.parametrize("organization", ["s0", "s1", "s2"])
+def test_a_turn_restarts_where_the_output_before_it_crossed_its_last_boundary(
+    organization: str,
+) -> None:
+    # 20 conversations without a system prompt, a minute between turns: nothing is evicted, since
+    # nothing that is cached goes before a free page (in its own order S2 gives up idle slabs).
+    workload = conversations(num_conversations=20, system_tokens=0, think_mean_s=60)
+    record = play_falcon(workload, falcon_memory(organization, "b320", eviction="lru"))
+    table = record.requests.set_index("request_id")
+    assert record.counters["lost_checkpoints"] == 0
+    in_the_answer = 0
+    for former, turn in followers(workload):
+        if table.finish_s[former.request_id] > turn.arrival_s:
+            continue
+        computed = former.prompt_tokens + former.output_tokens - 1  # the last token is not
+        assert table.adopted_tokens[turn.request_id] == computed // 512 * 512
+        in_the_answer += computed // 512 > former.prompt_tokens // 512
+    assert in_the_answer > 10
+
+
+def test_a_turn_that_arrives_before_the_end_of_the_former_one_reuses_what_there_is() -> None:
+    """Nobody waits for the former turn: its answer is computed by both."""
+    workload = conversations(num_conversations=20, system_tokens=0, think_mean_s=0.01)
+    record = play_falcon(workload, falcon_memory("s2", "b320"))
+    table = record.requests.set_index("request_id")
+    assert set(table.status) == {"finished"}
+    for former, turn in followers(workload):
+        assert turn.arrival_s < table.finish_s[former.request_id]
+        assert table.adopted_tokens[turn.request_id] <= former.prompt_tokens
