@@ -41,6 +41,8 @@ CELLS = {
     "separated": {"budget": "b83", "headroom": 0.19, "pinning": "k1", "separate": True},
     "other orders": {"budget": "b63", "rate": 4.5, "eviction": "lru", "waiting": hit_first(10.0)},
     "promised": {"budget": "b63", "rate": 4.5, "reservation": "promised", "placement": "junction"},
+    "in place": {"budget": "b63", "rate": 4.5, "states": "in_place", "placement": "junction"},
+    "both": {"budget": "b83", "states": "in_place", "reservation": "promised", "sharing": 0.5},
     "separated, crowded": {"budget": "b63", "retention": "k2", "rate": 4.5, "separate": True},
 }
 
