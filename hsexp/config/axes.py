@@ -19,6 +19,7 @@ from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import PlacementConfig
 from hsexp.memory.policies.reservation import ReservationConfig
 from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.memory.policies.states import StatesConfig
 from hsexp.memory.policies.waiting import WaitingConfig
 from hsexp.workload.isolation import IsolationConfig
 
@@ -123,6 +124,16 @@ class Axes:
             Axis(
                 meaning="What an admission counts beside its prompt.",
                 neutral=("full_prompt",),  # each organization has its own numbers
+                is_implied=True,
+            ),
+        ]
+    ]
+    states: ClassVar[
+        Annotated[
+            Part[StatesConfig],
+            Axis(
+                meaning="How a running request owns its recurrent state.",
+                neutral=("per_boundary",),  # the paper's, and vLLM's
                 is_implied=True,
             ),
         ]

@@ -1,4 +1,5 @@
-"""What a worker does for forks: changed table entries, and copies of pages, states and lines.
+"""What a worker does for forks and for states in place: changed table entries, and copies of pages,
+states and lines.
 
 The order of a step: tables change, new pages are zeroed, copies, kernels. A copied page may be the
 source of a later copy of the same step; copies that do not depend on each other are done at once.

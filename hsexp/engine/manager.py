@@ -368,8 +368,9 @@ class HybridCacheManager:
         del self._waiting[request.request_id]
         self._new_pages += sequence.blocks[len(hit.blocks) :]
         table: list[int] = []
-        if hit.checkpoint is not None:
-            _enter(table, (hit.tokens - 1) // memory.checkpoint_grid, hit.checkpoint)
+        read = sequence.superseded or sequence.state
+        if hit.checkpoint is not None and read is not None:
+            _enter(table, (hit.tokens - 1) // memory.checkpoint_grid, read)
         self._running[request.request_id] = _Running(sequence=sequence, state_table=table)
         if sequence.state is not hit.checkpoint:
             self._enter_new_state(sequence, table)
@@ -401,6 +402,8 @@ class HybridCacheManager:
             self._enter_new_state(sequence, table)
             if len(table) == num_positions:
                 self._change(sequence, 1, num_positions - 1, table[-1])
+        elif state is not None and sequence.state_index >= num_positions:
+            _enter(table, sequence.state_index, state)  # the same one, written in place
         return self._ids(new_pages, table[num_positions:])
 
     def _change(self, sequence: SequenceMemory, kind: int, position: int, page: int) -> None:

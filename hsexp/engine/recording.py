@@ -23,7 +23,7 @@ import json
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -165,7 +165,7 @@ class RecordingScheduler(HybridScheduler):
         return len(self.waiting) + len(self.skipped_waiting)
 
     def _counters(self) -> dict[str, int]:
-        return asdict(self._memory.cache.counters) | self._monitor.sums.counters()
+        return {**self._memory.counters(), **self._monitor.sums.counters()}
 
     def _mark(self) -> None:
         self._write("mark", time.monotonic_ns(), self._counters())

@@ -8,7 +8,7 @@ vLLM's configuration is made, to `EngineSettings`: the same typed values as a ce
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from hsexp.config.axes import MEMORY_AXES, Axes
 from hsexp.config.axis import Axis, InServer, holding
@@ -40,6 +40,19 @@ class EngineSettings(MemoryConfig):
     max_leaves: NonNegativeInt = 0
     """Most states off the checkpoint grid that are kept for requests that resume from exactly
     there: samples of one prompt, beams. 0 disables forking; `exact` implies 0."""
+
+    @model_validator(mode="after")
+    def _states_carry_the_engine(self) -> Self:
+        try:
+            self.require_states(branches=self.max_leaves > 0)
+        except ValueError as error:
+            raise ValueError(f"{error}; max_leaves {self.max_leaves} must be 0") from None
+        if self.exact and self.states.copies:
+            raise ValueError(
+                f"states {self.states.name} cannot be combined with exact on a real engine: it "
+                "computes every request alone, and copies states before all of them"
+            )
+        return self
 
     @classmethod
     def of(cls, additional_config: Any) -> Self:

@@ -1,5 +1,6 @@
 """Assembles a memory from its settings and a budget."""
 
+from hsexp.memory.branching.forks import Branching
 from hsexp.memory.cache import Cache
 from hsexp.memory.config import MemoryConfig
 from hsexp.memory.hybrid import HybridMemory
@@ -28,8 +29,9 @@ def build_memory(
 
     Raises:
         ValueError: the budget is too small for the organization's pools, or the organization
-            cannot carry the model.
+            cannot carry the model; or the rule of states cannot carry leaves or drafts.
     """
+    config.require_states(branches=max_leaves > 0 or max_drafts > 0)
     organization = config.layout if layout is None else layout
     order = config.eviction.order(config.organization.release_order)
     pools = tuple(PagePool(spec, order) for spec in organization.plan(nominal_bytes).pools)
@@ -57,13 +59,17 @@ def build_memory(
         observer=observer,
         prefixes=prefixes,
     )
+    branching, retention = Branching(cache, max_leaves=max_leaves), config.retention.build()
     return HybridMemory(
         cache,
+        branching=branching,
         reservation=reservation,
         admission=config.admission.build(pools, reserve_fraction=reservation.reserve_fraction),
-        retention=config.retention.build(),
+        retention=retention,
+        states=config.states.build(
+            cache, copies=branching.copies, retention=retention, reservation=reservation
+        ),
         pinning=config.pinning.build(cache.states),
         placement=config.placement.build(cache),
-        max_leaves=max_leaves,
         max_drafts=max_drafts,
     )

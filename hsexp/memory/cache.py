@@ -247,11 +247,18 @@ class Cache:
         if self.observer is not None:
             self.observer.on_publish(sequence, "checkpoint", key, end)
 
-    def end_at(self, sequence: SequenceMemory, computed: int) -> None:
-        """The sequence stops after `computed` tokens: publish them and withdraw the rest."""
+    def end_at(
+        self, sequence: SequenceMemory, computed: int, *, with_boundary: bool = True
+    ) -> None:
+        """The sequence stops after `computed` tokens: publish them and withdraw the rest.
+
+        Args:
+            with_boundary: whether the state is published, if it is at a boundary of the grid.
+        """
         self._withdraw(sequence, computed)
         self.publish_computed(sequence, computed)
-        self.publish_boundary(sequence, computed)
+        if with_boundary:
+            self.publish_boundary(sequence, computed)
 
     def _withdraw(self, sequence: SequenceMemory, computed: int) -> None:
         """Withdraw entries that the sequence published ahead of the coming step, which it leaves.

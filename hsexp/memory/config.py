@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Self
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from hsexp.config.base import Config
 from hsexp.config.fields import Name
@@ -15,6 +15,7 @@ from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import CHUNK_ENDS, PlacementConfig
 from hsexp.memory.policies.reservation import FULL_PROMPT, ReservationConfig
 from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.memory.policies.states import PER_BOUNDARY, StatesConfig
 from hsexp.memory.policies.waiting import FIRST_COME, WaitingConfig
 
 
@@ -51,10 +52,34 @@ class MemoryConfig(Config):
         ReservationConfig, Field(exclude_if=lambda value: value == FULL_PROMPT)
     ] = FULL_PROMPT
     """A cell's id contains it only where it is another than the paper's."""
+    states: Annotated[StatesConfig, Field(exclude_if=lambda value: value == PER_BOUNDARY)] = (
+        PER_BOUNDARY
+    )
+    """A cell's id contains it only where it is another than the paper's."""
     exact: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
     """Continue with the bits of an isolated recomputation, whatever else runs: canonical chunks,
     and on real vLLM every request alone in the model (docs/continuation.md). A cell's id contains
     it only where it is true."""
+
+    @model_validator(mode="after")
+    def _states_carry_the_rest(self) -> Self:
+        self.require_states(branches=False)
+        return self
+
+    def require_states(self, *, branches: bool) -> None:
+        """Refuse a rule of states that cannot carry the other policies.
+
+        Args:
+            branches: whether requests fork, leave leaves, or draft tokens.
+
+        Raises:
+            ValueError: names the rule, and what it cannot carry.
+        """
+        why = self.states.refusal(
+            retention=self.retention.requesters is not None, branches=branches
+        )
+        if why is not None:
+            raise ValueError(f"states {self.states.name} cannot be combined: {why}")
 
     @classmethod
     def without_policies(

@@ -12,7 +12,7 @@ cancelled within the step. This module depends on no clock, configuration framew
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from hsexp.memory.branching.drafting import Drafting
 from hsexp.memory.branching.forks import Branching
@@ -22,6 +22,7 @@ from hsexp.memory.policies.pinning import Pinning
 from hsexp.memory.policies.placement.rule import Placement
 from hsexp.memory.policies.reservation.rule import Reservation
 from hsexp.memory.policies.retention import Retention
+from hsexp.memory.policies.states.rule import StateRule
 from hsexp.memory.pool import MemoryFault
 from hsexp.memory.recount import check_cache
 from hsexp.memory.sequence import Copy, Hit, Refusal, SequenceMemory
@@ -37,12 +38,13 @@ class HybridMemory:
         self,
         cache: Cache,
         *,
+        branching: Branching,
         reservation: Reservation,
         admission: Admission,
         retention: Retention,
+        states: StateRule,
         pinning: Pinning,
         placement: Placement,
-        max_leaves: int = 0,
         max_drafts: int = 0,
     ) -> None:
         self.cache = cache
@@ -51,9 +53,10 @@ class HybridMemory:
         self.reservation = reservation
         self.admission = admission
         self.retention = retention
+        self.states = states
         self.pinning = pinning
         self.placement = placement
-        self.branching = Branching(cache, max_leaves=max_leaves)
+        self.branching = branching
         self._sharers = self.branching.sharers
         self.drafting = Drafting(cache, max_drafts=max_drafts)
 
@@ -99,7 +102,7 @@ class HybridMemory:
         cache, reservation = self.cache, self.reservation
         max_drafts = self.drafting.max_drafts if with_drafts else 0
         blocks = -(-(num_tokens + max_drafts) // self.block_size) - hit.tokens // self.block_size
-        num_planned = len(hit.stops[:1]) if with_drafts else 0
+        num_planned = self.states.num_planned(hit, num_tokens) if with_drafts else 0
         num_states = reservation.num_states(num_planned) + (max_drafts > 0)
         spare_pages = reservation.spare_pages if with_drafts else 0
         if reservation.makes_promises:
@@ -141,9 +144,9 @@ class HybridMemory:
         assert sequence.request_id not in cache.sequences and not sequence.blocks
         cache.sequences[sequence.request_id] = sequence
         sequence.stops = hit.stops
+        sequence.num_admitted_tokens = num_tokens
         if self.reservation.makes_promises and num_tokens:
-            sequence.num_admitted_tokens = num_tokens
-            sequence.num_planned = len(hit.stops[:1])
+            sequence.num_planned = self.states.num_planned(hit, num_tokens)
         self.ask(sequence)
         if hit.checkpoint is not None:
             cache.attention_pool.hold(hit.blocks)
@@ -180,11 +183,11 @@ class HybridMemory:
     def max_need(self, num_tokens: int) -> list[int]:
         """Most pages of each pool that a request needs at once when it runs alone.
 
-        It computes `num_tokens` in all. Crossing a boundary needs the old and the new state.
+        It computes `num_tokens` in all.
         """
         blocks = -(-num_tokens // self.block_size)
         crosses = num_tokens > self.checkpoint_grid
-        num_states = max(2 if crosses else 1, self.reservation.num_states(0))
+        num_states = max(self.states.max_states(crosses=crosses), self.reservation.num_states(0))
         return self.cache.by_pool(blocks, self.cache.states.pages_alone(num_states))
 
     def never_fits(self, num_tokens: int) -> str | None:
@@ -227,6 +230,10 @@ class HybridMemory:
         return True
 
     def _start_at(self, parent: SequenceMemory, child: SequenceMemory, point: Hit) -> None:
+        if not self.states.lets_branch:
+            raise MemoryFault(
+                f"request {parent.request_id} cannot be forked: its state is overwritten in place"
+            )
         # Publish full blocks before the child counts them as published.
         self.cache.publish_computed(parent, point.tokens)
         child.has_asked = True  # the branches of a request are one requester
@@ -246,45 +253,45 @@ class HybridMemory:
         """
         if end <= sequence.quiet_end:  # most decode steps
             return True
-        if sequence.superseded is not None:
-            self._give_up_superseded(sequence)
-        cache, block_size, grid = self.cache, self.block_size, self.checkpoint_grid
+        cache, block_size, states = self.cache, self.block_size, self.states
         if computed // block_size > sequence.num_published_blocks:
             cache.publish_blocks(sequence, computed // block_size)
-        if not computed % grid and sequence.state is not None and sequence.state.key is None:
-            cache.publish_boundary(sequence, computed)
+        states.begin(sequence, computed)
         new_blocks = -(-end // block_size) - len(sequence.blocks)
-        state_index = (end - 1) // grid
-        new_state = state_index > sequence.state_index
+        new_state = states.needs_state(sequence, end)
         if self._sharers and not self.branching.own(
             sequence, computed, new_blocks=max(new_blocks, 0), new_state=new_state
         ):
             return False
         if new_blocks > 0 or new_state:
-            if not cache.has_room(new_blocks, new_state):
-                return False
+            while not cache.has_room(new_blocks, new_state):
+                if not states.make_room():
+                    return False
             if new_blocks > 0:
                 sequence.blocks += cache.attention_pool.take(new_blocks)
             if new_state:
-                sequence.superseded = sequence.state
-                sequence.state = cache.states.allocate()
-                sequence.state_index = state_index
+                states.take_state(sequence, computed)
             if cache.observer is not None:
                 cache.observer.on_allocate(sequence, max(new_blocks, 0), int(new_state))
-        if sequence.num_planned and computed >= sequence.stops[-1]:
-            sequence.num_planned = 0
-            cache.supply += 1
+        if sequence.num_planned:
+            self._plan(sequence, computed, end)
         num_full, offset = divmod(end, block_size)
         if num_full > sequence.num_published_blocks:
             cache.publish_ahead(sequence, num_full)
-        if end % grid == 0:
-            cache.publish_state(sequence, sequence.state, end, step=cache.step)
+        states.publish(sequence, computed, end)
         # Nothing is due before the partial block is full: every boundary is the end of a block.
         quiet = (
             offset > 0 and sequence.superseded is None and sequence.num_published_blocks >= num_full
         )
         sequence.quiet_end = end - offset + block_size - 1 if quiet else 0
         return True
+
+    def _plan(self, sequence: SequenceMemory, computed: int, end: int) -> None:
+        """Promise the request only the states that are still to come."""
+        num_planned = self.states.num_left(sequence, computed, end)
+        if num_planned != sequence.num_planned:
+            sequence.num_planned = num_planned
+            self.cache.supply += 1
 
     # -- release -----------------------------------------------------------------------------
 
@@ -299,7 +306,7 @@ class HybridMemory:
             leaf: key under which the computed tokens stay as a restart point
                 (`Branching.keep_leaf`); None keeps none.
         """
-        self.cache.end_at(sequence, computed)
+        self.states.leave(sequence, computed)
         if leaf is not None:
             self.branching.keep_leaf(sequence, computed, leaf)
         self._release(sequence)
@@ -313,7 +320,7 @@ class HybridMemory:
         `computed` counts the tokens of earlier steps. Entries that it published in this step will
         not be computed and are withdrawn.
         """
-        self.cache.end_at(sequence, computed)
+        self.states.leave(sequence, computed)
         self._pin_rightmost(sequence, computed)
         self._release(sequence)
         self.cache.counters.preemptions += 1
@@ -353,18 +360,6 @@ class HybridMemory:
             return True
         return self.cache.reset() > 0
 
-    def _give_up_superseded(self, sequence: SequenceMemory) -> None:
-        cache, checkpoint = self.cache, sequence.superseded
-        assert checkpoint is not None
-        sequence.superseded = None
-        if self.retention.keeps(checkpoint):
-            sequence.retained.append(checkpoint)
-            cache.counters.retained_checkpoints += 1
-            if cache.observer is not None:
-                cache.observer.on_hold(checkpoint, "retained")
-        else:
-            cache.release_state(checkpoint)
-
     def _release(self, sequence: SequenceMemory) -> None:
         cache = self.cache
         if cache.sequences.pop(sequence.request_id, None) is not sequence:
@@ -393,6 +388,10 @@ class HybridMemory:
             return
 
     # -- reports -----------------------------------------------------------------------------
+
+    def counters(self) -> dict[str, int]:
+        """Totals since the start, with those that only the rule of states has."""
+        return asdict(self.cache.counters) | self.states.counters()
 
     def describe(self) -> str:
         """One line a pool, for reports of a stalled run."""

@@ -50,7 +50,7 @@ class SequenceMemory:
     num_admitted_tokens: int = 0
     """Tokens that its admission counted; 0 for a branch, which was promised nothing."""
     num_planned: int = 0
-    """Checkpoints at its stops that its admission counted and that it has yet to take."""
+    """States beside its first one that its admission counted, and that it has yet to take."""
     retained: list[Checkpoint] = field(default_factory=list)
     """Superseded states that the retention policy keeps until this request leaves."""
     has_asked: bool = False

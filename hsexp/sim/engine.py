@@ -1,7 +1,5 @@
 """Runs one workload on the simulated engine and returns its record."""
 
-from dataclasses import asdict
-
 import numpy as np
 import pandas as pd
 
@@ -67,7 +65,7 @@ def simulate(
     record = RunRecord(
         requests=_request_table(run.requests),
         steps=_step_table(run.stretches),
-        counters=asdict(memory.cache.counters) | run.sums.counters(),
+        counters={**memory.counters(), **run.sums.counters()},
         engine={
             "engine": "sim",
             "device": device.name,

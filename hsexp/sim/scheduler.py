@@ -131,6 +131,7 @@ class SimScheduler:
         decodes_wait = separate and prefill_tokens > 0
         if separate and not decodes_wait:
             self._schedule_running([*self._calendar.growth.pop(self._decode_step)])
+        self.memory.take_copies()  # they cost no time
         if not prefill_tokens and len(self._running) == len(self._prefilling):
             self._report_idle_step()
             if not self._running:

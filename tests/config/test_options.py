@@ -19,6 +19,7 @@ from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import PlacementConfig
 from hsexp.memory.policies.reservation import ReservationConfig
 from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.memory.policies.states import StatesConfig
 from hsexp.memory.policies.waiting import WaitingConfig
 from hsexp.sim.config import SchedulerConfig
 from hsexp.workload import WorkloadConfig
@@ -41,6 +42,7 @@ KINDS: dict[str, Any] = {
     "retention": RetentionConfig,
     "scale": ScaleConfig,
     "scheduler": SchedulerConfig,
+    "states": StatesConfig,
     "waiting": WaitingConfig,
     "workload": WorkloadConfig,
 }

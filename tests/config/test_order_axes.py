@@ -20,7 +20,7 @@ from hsexp.serve import Command as ServeCommand
 ONE_SEED = ("budget=b63", "seeds=[76400]")
 IMPLIED = [axis for axis in AXES if axis.is_implied]
 ORDERS = {"eviction": "lru", "waiting": "hit_first"}
-OTHERS = ORDERS | {"placement": "junction", "reservation": "promised"}
+OTHERS = ORDERS | {"placement": "junction", "reservation": "promised", "states": "in_place"}
 
 
 def test_a_cell_with_neutral_orders_is_the_cell_that_it_was_before_there_were_any() -> None:
@@ -35,6 +35,7 @@ def test_a_cell_with_neutral_orders_is_the_cell_that_it_was_before_there_were_an
         assert (config.eviction.name, config.waiting.name) == ("paper", "first_come")
         assert config.placement.name == "chunk_ends"
         assert config.reservation.name == "full_prompt"
+        assert config.states.name == "per_boundary"
 
 
 @pytest.mark.parametrize("axis", OTHERS)
@@ -200,7 +201,7 @@ def test_campaigns_of_the_paper_place_at_chunk_ends() -> None:
     placements = {
         name: {option for block in campaign.blocks.values() for option in block.placement}
         for name in options("campaign")
-        if name != "trace"  # not the paper's
+        if read_option("campaign", name)["campaign"]["section"] != "none"  # not the paper's
         and isinstance(campaign := composed(f"campaign={name}").campaign, ServingCampaign)
     }
     assert len(placements) > 15

@@ -80,6 +80,8 @@ def settings(
     cap: int = 8,
     retention: str = "off",
     pinning: str = "off",
+    placement: str = "chunk_ends",
+    states: str = "per_boundary",
     keep_idle_slabs: bool = False,
     **changes: Any,
 ) -> dict[str, Any]:
@@ -109,4 +111,6 @@ def settings(
         "admission": {"headroom": headroom, "cap": cap},
         "retention": read_option("retention", retention),
         "pinning": read_option("pinning", pinning),
+        "placement": read_option("placement", placement),
+        "states": read_option("states", states),
     }

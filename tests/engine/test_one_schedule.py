@@ -61,6 +61,8 @@ CASES: list[tuple[str, str, dict[str, Any], bool]] = [
     ("d0", "b63", {"placement": "dense"}, False),
     ("s2", "b63", {"reservation": "promised", "placement": "junction"}, False),
     ("d0", "b83", {"reservation": "promised", "headroom": 0.1, "pinning": "k1"}, False),
+    ("s2", "b63", {"states": "in_place", "placement": "junction"}, False),
+    ("s0", "b63", {"states": "in_place", "reservation": "promised", "placement": "dense"}, False),
 ]
 
 

@@ -261,6 +261,51 @@ def test_a_tight_pool_changes_no_token(
     assert result["left"] == [0, 0, 0]  # blocks, checkpoints and slots after a reset
 
 
+# -- states in place: the same tokens --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stock(stress: dict[str, Any], engines: EngineProcess) -> dict[str, Any]:
+    """The same requests, served by unpatched vLLM; nobody is cancelled."""
+    requests = [
+        {key: value for key, value in request.items() if key != "cancel"}
+        for request in stress["requests"]
+    ]
+    return engines.run(stress | {"settings": None, "block_size": 32, "requests": requests})
+
+
+@pytest.mark.parametrize(
+    ("organization", "pages"), [("s0", 90), ("s1", 60), ("s2", 54), ("d0", 70)]
+)
+def test_states_in_place_give_the_tokens_of_unpatched_vllm(
+    organization: str,
+    pages: int,
+    stress: dict[str, Any],
+    stock: dict[str, Any],
+    engines: EngineProcess,
+) -> None:
+    """The worker copies what a request hit, and copies checkpoints before they are overwritten."""
+    chosen = settings(
+        tiny(4),
+        organization,
+        pages * 16384,
+        block_size=32,
+        slot_bytes=4096,
+        cap=12,
+        placement="junction",
+        states="in_place",
+        **PLAIN,
+    )
+    result = engines.run(stress | {"settings": chosen})
+    _assert_same_outputs(result, stock)
+    memory, counters = result["memory"], result["memory"]["counters"]
+    assert counters["lost_checkpoints"] > 100 and counters["preemptions"] > 5
+    hits = sum(output["cached"] > 0 for output in result["outputs"].values())
+    assert hits > 10 and memory["copies"]["state"] > 100 + hits
+    assert memory["live"] == 0 and memory["free"] == memory["usable"]
+    assert result["left"] == [0, 0, 0]
+
+
 def _assert_same_outputs(result: dict[str, Any], roomy: dict[str, Any]) -> None:
     """Finished ones have all tokens, cancelled ones the first of them."""
     cancelled, num_tokens = result["cancelled"].keys(), 0

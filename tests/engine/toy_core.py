@@ -54,6 +54,7 @@ def toy_settings(
     waiting: str = "first_come",
     placement: str = "chunk_ends",
     reservation: str = "full_prompt",
+    states: str = "per_boundary",
     **changes: Any,
 ) -> EngineSettings:
     """`num_pages` usable pages; in D0 those are attention units, beside `num_states` composites.
@@ -62,7 +63,7 @@ def toy_settings(
         retention: K of S2+Retention, or None.
         pinning: K of pinning at preemption, or None.
         max_leaves: 0 forks nothing.
-        eviction, waiting, placement, reservation: options of these groups.
+        eviction, waiting, placement, reservation, states: options of these groups.
         changes: fields of the organization's configuration.
     """
     config, model = toy_config(organization, **changes), TINY

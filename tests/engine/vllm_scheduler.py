@@ -36,6 +36,7 @@ from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import PlacementConfig
 from hsexp.memory.policies.reservation import ReservationConfig
 from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.memory.policies.states import StatesConfig
 from hsexp.memory.policies.waiting import WaitingConfig
 from hsexp.sim.steptime import StepClock, to_ns
 from hsexp.workload import Request, Segment, Workload
@@ -60,6 +61,7 @@ def settings(
     waiting: str = "first_come",
     placement: str = "chunk_ends",
     reservation: str = "full_prompt",
+    states: str = "per_boundary",
 ) -> EngineSettings:
     return EngineSettings(
         model=ModelConfig.parse(read_option("model", "falcon_h1_7b")),
@@ -80,6 +82,7 @@ PARTS: dict[str, Any] = {
     "waiting": WaitingConfig,
     "placement": PlacementConfig,
     "reservation": ReservationConfig,
+    "states": StatesConfig,
 }
 
 

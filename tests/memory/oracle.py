@@ -33,6 +33,7 @@ from toy_memory import (
     ORGANIZATIONS,
     PLACEMENTS,
     RESERVATIONS,
+    STATES,
     all_free,
     toy_memory,
 )
@@ -122,6 +123,7 @@ class Setting:
     eviction: str
     placement: str
     reservation: str
+    states: str
 
     @classmethod
     def draw(cls, organization: str, policy: str, rng: random.Random) -> "Setting":
@@ -130,7 +132,10 @@ class Setting:
         few, many = NUM_PAGES[organization]
         most = rng.randint(few, many)
         keys = rng.choice(("all", "live", "late"))
-        branches = rng.random() < 0.7
+        retention = rng.choice((1, 1, 2)) if policy in ("retention", "both") else None
+        states = rng.choice(sorted(STATES)) if retention is None else "per_boundary"
+        lonely = STATES[states].refusal(retention=False, branches=True) is not None
+        branches = not lonely and rng.random() < 0.7
         return cls(
             organization=organization,
             num_pages=rng.randint(few * composites, most * composites),
@@ -138,13 +143,13 @@ class Setting:
             composites=composites,
             grid=rng.choice((8, 8, 16)),
             headroom=rng.choice((0.0, 0.0, 0.1, 0.3)),
-            retention=rng.choice((1, 1, 2)) if policy in ("retention", "both") else None,
+            retention=retention,
             pinning=rng.choice((1, 1, 2)) if policy in ("pinning", "both") else None,
             protected=rng.choice((0.25, 1.0)),
             idle_slab=rng.choice(("head", "tail", "like_state")),
             num_admission_states=rng.choice((1, 2)),
             max_leaves=rng.choice((0, 1, 3)) if branches else 0,
-            max_drafts=0 if keys == "late" else rng.choice((0, 0, 1, 3)),
+            max_drafts=0 if keys == "late" or lonely else rng.choice((0, 0, 1, 3)),
             max_live=rng.choice((2, 4, 8, 8)),
             branches=branches,
             keys=keys,
@@ -152,6 +157,7 @@ class Setting:
             eviction=rng.choice(sorted(EVICTIONS)),
             placement=rng.choice(sorted(PLACEMENTS)),
             reservation=rng.choice(sorted(RESERVATIONS)),
+            states=states,
         )
 
     def build(self) -> HybridMemory:
@@ -168,6 +174,7 @@ class Setting:
             eviction=self.eviction,
             placement=self.placement,
             reservation=self.reservation,
+            states=self.states,
             max_leaves=self.max_leaves,
             max_drafts=self.max_drafts,
             num_admission_states=self.num_admission_states,
@@ -555,6 +562,8 @@ class Referee:
             if memory.extend(sequence, request.computed, end):
                 request.end = end
                 return True
+            copies = memory.branching.copies
+            self._require(not copies.give_up_checkpoints(), "no checkpoint preempts anybody")
             if len(self.running) == 1:
                 if memory.give_way(sequence):
                     continue
@@ -795,7 +804,8 @@ class Referee:
         start, end, grid = request.computed, request.end, self.memory.checkpoint_grid
         if start:
             crosses = (end - 1) // grid > (start - 1) // grid
-            source = sequence.superseded if crosses else sequence.state
+            moves = crosses and self.setting.states == "per_boundary"
+            source = sequence.superseded if moves else sequence.state
             assert source is not None
             self._require(
                 self.places.read_state(source) == words[start],

@@ -22,6 +22,7 @@ from toy_memory import (
     NATIVE_ORDER,
     PLACEMENTS,
     RESERVATIONS,
+    STATES,
     all_free,
     snapshot,
     toy_memory,
@@ -65,11 +66,14 @@ class MemoryMachine(RuleBasedStateMachine):
             ),
             "eviction": data.draw(st.sampled_from(sorted(EVICTIONS)), "eviction"),
             "placement": data.draw(st.sampled_from(sorted(PLACEMENTS)), "placement"),
+            "states": data.draw(st.sampled_from(sorted(STATES)), "states"),
             "reservation": data.draw(st.sampled_from(sorted(RESERVATIONS)), "reservation"),
             "num_admission_states": data.draw(st.sampled_from([1, 2]), "admission states"),
         }
         few, many = NUM_PAGES[self.organization]
         num_pages = data.draw(st.integers(few * self.composites, many * self.composites), "pages")
+        if STATES[policies["states"]].refusal(retention=True, branches=False):
+            policies["retention"] = None
         memory = toy_memory(self.organization, num_pages, **policies)
         self.engine = ToyEngine(memory, composites=self.composites)
 

@@ -3,6 +3,8 @@
 Block and grid are 8 tokens (D0: block 2), as in `toy_memory`.
 """
 
+from typing import Any
+
 import pytest
 from toy_memory import (
     MISS,
@@ -22,8 +24,8 @@ from hsexp.memory.standing import StandingRefusal
 SPARE = RESERVATIONS["promised"].spare_pages
 
 
-def promising(organization: str, num_pages: int = 60, **settings: object) -> HybridMemory:
-    return toy_memory(organization, num_pages, reservation="promised", **settings)  # type: ignore[arg-type]
+def promising(organization: str, *, states: str = "in_place", **settings: Any) -> HybridMemory:
+    return toy_memory(organization, 60, reservation="promised", states=states, **settings)
 
 
 def need_of(memory: HybridMemory, num_blocks: int, num_states: int) -> list[int]:
@@ -46,9 +48,41 @@ def is_refused(memory: HybridMemory, sequence: SequenceMemory, num_tokens: int) 
     return memory.refusal(sequence, hit, num_tokens, nothing_runs=False) is not None
 
 
-def test_an_admission_needs_its_prompt_one_state_and_the_spare_pages(organization: str) -> None:
-    memory = promising(organization, num_admission_states=2, reserve_fraction=0.08)
-    assert memory.admission_need(MISS, 24) == need_of(memory, 3, 1)
+@pytest.mark.parametrize(("states", "num_states"), [("per_boundary", 2), ("in_place", 1)])
+def test_an_admission_needs_its_prompt_its_states_and_the_spare_pages(
+    organization: str, states: str, num_states: int
+) -> None:
+    memory = promising(organization, states=states, num_admission_states=3, reserve_fraction=0.08)
+    assert memory.admission_need(MISS, 24) == need_of(memory, 3, num_states)
+    assert memory.admission_need(MISS, 8) == need_of(memory, 1, 1)
+
+
+def test_the_state_of_a_crossing_is_promised_until_the_request_holds_two(
+    organization: str,
+) -> None:
+    memory = promising(organization, states="per_boundary")
+    first = toy_sequence(memory, "first", 40)
+    admit(memory, first, 40)
+    run_steps(memory, first, 8)
+    assert memory.admission_need(MISS, 8) == need_of(memory, 1 + 4, 2)
+    run_steps(memory, first, 16, start=8)
+    assert memory.admission_need(MISS, 8) == need_of(memory, 1 + 3, 1)
+
+
+def test_a_crossing_promises_two_states_while_another_request_holds_what_it_hit(
+    organization: str,
+) -> None:
+    """What it hit stays referenced when it goes on, so that nothing becomes free for its second
+    state."""
+    memory = promising(organization, states="per_boundary")
+    holder = compute(memory, "holder", 8)
+    second = toy_sequence(memory, "second", 40)
+    assert admit(memory, second, 40) == 8
+    run_steps(memory, second, 16, start=8)
+    assert second.num_planned == 1
+    run_steps(memory, second, 24, start=16)
+    assert second.num_planned == 0
+    assert holder.state is not None
 
 
 def test_no_fixed_fraction_stays_free_but_the_headroom(organization: str) -> None:
@@ -105,7 +139,7 @@ def test_who_leaves_is_promised_nothing(organization: str, leave: str) -> None:
 
 
 def test_a_branch_is_promised_nothing(organization: str) -> None:
-    memory = promising(organization)
+    memory = promising(organization, states="per_boundary")
     parent = compute(memory, "parent", 12)
     child = toy_sequence(memory, "child", 40, shared=12)
     memory.fork(parent, child, 12)
@@ -139,18 +173,13 @@ def test_a_request_alone_needs_neither_spare_pages_nor_its_checkpoints(organizat
 
 
 def test_a_refusal_stands_no_longer_than_the_promise_it_met(organization: str) -> None:
-    """The planned checkpoint is passed: the next admission counts one state less."""
-    memory = promising(organization, placement="junction")
-    leave_attention(memory)
-    second, third = (
-        toy_sequence(memory, name, 32, shared=shared)
-        for name, shared in (("second", 20), ("third", 0))
-    )
+    """The step takes its planned state, frees nothing, and publishes no state."""
+    memory = promising(organization, states="per_boundary")
+    second, third = (toy_sequence(memory, name, 32, content=name) for name in ("second", "third"))
     admit(memory, second, 32)
-    run_steps(memory, second, 16)
+    run_steps(memory, second, 8)
     assert second.num_planned == 1
     refusal = StandingRefusal(memory.cache, third, MISS, 32, losses_matter=True)
-    assert refusal.stands(third)
-    assert memory.extend(second, 16, 20)  # it frees nothing, and publishes no state
+    assert memory.extend(second, 8, 12)
     assert second.num_planned == 0
     assert not refusal.stands(third)

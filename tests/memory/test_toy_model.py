@@ -55,16 +55,31 @@ POLICIES: list[dict[str, Any]] = [
     {"placement": "dense", "retention": 2},
     {"retention": 1, "pinning": 1, "headroom": 0.1, "protected": 0.5},
 ]
-ARRANGEMENTS = [
-    Arrangement(organization=name, grid=grid, num_pages=num_pages, policies=policies)
-    for name, num_pages in TIGHT.items()
-    for grid in (8, 16)
-    for policies in POLICIES
-] + [
-    Arrangement(organization=name, grid=8, num_pages=num_pages, policies=policies, composites=3)
-    for name, num_pages in TIGHT_3.items()
-    for policies in POLICIES[::4]
+TIGHT_IN_PLACE = {"s0": 11, "s1": 16, "s2": 15, "d0": 36}
+IN_PLACE: list[dict[str, Any]] = [
+    {"states": "in_place"},
+    {"states": "in_place", "pinning": 1, "placement": "dense"},
 ]
+"""They preempt only in smaller pools."""
+ARRANGEMENTS = (
+    [
+        Arrangement(organization=name, grid=grid, num_pages=num_pages, policies=policies)
+        for name, num_pages in TIGHT.items()
+        for grid in (8, 16)
+        for policies in POLICIES
+    ]
+    + [
+        Arrangement(organization=name, grid=8, num_pages=num_pages, policies=policies, composites=3)
+        for name, num_pages in TIGHT_3.items()
+        for policies in POLICIES[::4]
+    ]
+    + [
+        Arrangement(organization=name, grid=grid, num_pages=num_pages, policies=policies)
+        for name, num_pages in TIGHT_IN_PLACE.items()
+        for grid in (8, 16)
+        for policies in IN_PLACE
+    ]
+)
 
 
 def engine_of(organization: str, num_pages: int = 60, **policies: Any) -> ToyEngine:

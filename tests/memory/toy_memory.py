@@ -49,6 +49,7 @@ from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import PlacementConfig
 from hsexp.memory.policies.reservation import ReservationConfig
 from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.memory.policies.states import StatesConfig
 from hsexp.memory.slab import SlabStateStore
 
 ORGANIZATIONS = ("s0", "s1", "s2", "d0")
@@ -136,11 +137,20 @@ RESERVATIONS: dict[str, Any] = {
 }
 """Every reservation of an admission, by its name."""
 
+STATES: dict[str, Any] = {
+    name: parse_union(StatesConfig, read_option("states", name), path="states")
+    for name in standing_options("states")
+}
+"""Every rule of states, by its name."""
+
 standing_eviction = "paper"
 """The order of a memory whose test names none."""
 
 standing_reservation = "full_prompt"
 """Likewise its reservation."""
+
+standing_states = "per_boundary"
+"""Likewise its rule of states."""
 
 
 def toy_memory(
@@ -155,6 +165,7 @@ def toy_memory(
     eviction: str | None = None,
     placement: str = "chunk_ends",
     reservation: str | None = None,
+    states: str | None = None,
     observer: Observer | None = None,
     max_leaves: int = 0,
     max_drafts: int = 0,
@@ -171,6 +182,7 @@ def toy_memory(
         eviction: one of `EVICTIONS`; None uses `standing_eviction`.
         placement: one of `PLACEMENTS`.
         reservation: one of `RESERVATIONS`; None uses `standing_reservation`.
+        states: one of `STATES`; None uses `standing_states`.
         changes: fields of the organization's configuration, or its checkpoint `grid`.
     """
     config = toy_config(name, **changes)
@@ -194,6 +206,7 @@ def toy_memory(
             eviction=EVICTIONS[eviction or standing_eviction],
             placement=PLACEMENTS[placement],
             reservation=RESERVATIONS[reservation or standing_reservation],
+            states=STATES[states or standing_states],
         ),
         nominal_bytes,
         observer=observer,

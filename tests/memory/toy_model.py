@@ -348,6 +348,8 @@ class ToyEngine:
 
     def step(self, *, reverse: bool = False) -> None:
         """Compute what was scheduled, in or against running order: it must not matter."""
+        for copy in self.memory.take_copies():
+            self.physical.carry_out(copy)
         scheduled = [request for request in self.running if request.end]
         if reverse:
             scheduled.reverse()
@@ -361,7 +363,10 @@ class ToyEngine:
         """The state that the request's next token continues; None before its first token."""
         if request.computed == 0:
             return None
-        return request.sequence.superseded if self._crosses(request) else request.sequence.state
+        sequence = request.sequence
+        if self._crosses(request) and self.memory.states.max_states(crosses=True) > 1:
+            return sequence.superseded
+        return sequence.state
 
     def _crosses(self, request: ToyRequest) -> bool:
         """The scheduled step writes another state than it reads."""
@@ -411,7 +416,7 @@ class ToyEngine:
             kv = self.physical.read_kv(request.sequence.blocks, request.computed)
             assert tuple(kv) == request.truth.kv[: request.computed]
             source = self.source_of(request)
-            if source is not None:
+            if source is not None and not source.awaits_copy:
                 state = self.physical.read_state(source)
                 assert state == request.truth.states[request.computed]
         for request in (*self.running, *self.finished):

@@ -42,6 +42,8 @@ CELLS = {
     "other orders": {"budget": "b63", "rate": 4.5, "eviction": "lru", "waiting": hit_first(10.0)},
     "promised": {"budget": "b63", "rate": 4.5, "reservation": "promised", "placement": "junction"},
     "restart points": {"budget": "b63", "headroom": 0.19, "eviction": "restart_point"},
+    "in place": {"budget": "b63", "rate": 4.5, "states": "in_place", "placement": "junction"},
+    "both": {"budget": "b83", "states": "in_place", "reservation": "promised", "sharing": 0.5},
     "separated, crowded": {"budget": "b63", "retention": "k2", "rate": 4.5, "separate": True},
 }
 

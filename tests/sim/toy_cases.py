@@ -59,6 +59,7 @@ def toy_requests(draw: st.DrawFn, *, max_shared: int = 28) -> list[dict[str, Any
 @st.composite
 def toy_cases(draw: st.DrawFn, *, max_shared: int = 28) -> ToyCase:
     organization = draw(st.sampled_from(ORGANIZATIONS))
+    states = draw(st.sampled_from(["per_boundary", "in_place"]))
     return ToyCase(
         organization=organization,
         num_pages=draw(st.integers(8, 48)),
@@ -69,7 +70,8 @@ def toy_cases(draw: st.DrawFn, *, max_shared: int = 28) -> ToyCase:
             "headroom": draw(st.sampled_from([0.0, 0.1, 0.3, 0.5])),
             "reserve": draw(st.sampled_from([0.0, 0.08])),
             "admission_states": draw(st.sampled_from([1, 2])),
-            "retention": draw(st.sampled_from([None, 1, 2])),
+            "retention": None if states == "in_place" else draw(st.sampled_from([None, 1, 2])),
+            "states": states,
             "pinning": draw(st.sampled_from([None, 1, 2])),
             "protected": draw(st.sampled_from([0.5, 1.0])),
             "eviction": draw(st.sampled_from(standing_options("eviction"))),

@@ -26,6 +26,7 @@ from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import PlacementConfig
 from hsexp.memory.policies.reservation import ReservationConfig
 from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.memory.policies.states import StatesConfig
 from hsexp.memory.policies.waiting import FIRST_COME, WaitingConfig
 from hsexp.memory.policies.waiting.hit_first import HitFirst
 from hsexp.sim.config import SchedulerConfig
@@ -65,6 +66,7 @@ def toy_memory(
     eviction: str = "paper",
     placement: str = "chunk_ends",
     reservation: str = "full_prompt",
+    states: str = "per_boundary",
     observer: Observer | None = None,
 ) -> HybridMemory:
     """`num_pages` usable pages; D0's are attention pages, and `num_states` its recurrent units.
@@ -102,6 +104,7 @@ def toy_memory(
         eviction=eviction_of(eviction),
         placement=placement_of(placement),
         reservation=reservation_of(reservation),
+        states=states_of(states),
     )
     memory = build_memory(settings, num_bytes, layout=organization, observer=observer)
     assert memory.cache.attention_pool.spec.num_usable == num_pages
@@ -117,6 +120,7 @@ def falcon_settings(
     eviction: str = "paper",
     placement: str = "chunk_ends",
     reservation: str = "full_prompt",
+    states: str = "per_boundary",
 ) -> MemoryConfig:
     """The paper's memory without its budget, as the configuration has it."""
     return MemoryConfig(
@@ -128,6 +132,7 @@ def falcon_settings(
         eviction=eviction_of(eviction),
         placement=placement_of(placement),
         reservation=reservation_of(reservation),
+        states=states_of(states),
     )
 
 
@@ -141,6 +146,7 @@ def falcon_memory(
     eviction: str = "paper",
     placement: str = "chunk_ends",
     reservation: str = "full_prompt",
+    states: str = "per_boundary",
     observer: Observer | None = None,
 ) -> HybridMemory:
     """The paper's memory."""
@@ -152,6 +158,7 @@ def falcon_memory(
         eviction=eviction,
         placement=placement,
         reservation=reservation,
+        states=states,
     )
     num_bytes = read_option("budget", budget)["bytes"]
     return build_memory(settings, num_bytes, observer=observer)
@@ -175,6 +182,11 @@ def reservation_of(name: str) -> ReservationConfig:
     option: ReservationConfig = parse_union(
         ReservationConfig, read_option("reservation", name), path="reservation"
     )
+    return option
+
+
+def states_of(name: str) -> StatesConfig:
+    option: StatesConfig = parse_union(StatesConfig, read_option("states", name), path="states")
     return option
 
 

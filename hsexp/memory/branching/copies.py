@@ -30,6 +30,8 @@ class _Pending:
     target: int | Checkpoint
     block: int = -1
     """Place of the page in the block table."""
+    is_checkpoint: bool = False
+    """The target is a checkpoint of its own: the copy holds it, and no sequence does."""
 
     def map_target(self) -> int | Checkpoint:
         """Put the target into the sequence. Returns the page or state that was in its place."""
@@ -86,6 +88,37 @@ class Copies:
         if isinstance(pending.target, Checkpoint):
             pending.target.awaits_copy = True
 
+    def list_checkpoint(self, sequence: SequenceMemory, num_tokens: int) -> Checkpoint:
+        """Copy the state to a checkpoint of its own, which is cached once the copy is done."""
+        assert sequence.state is not None
+        self.cache.states.hold(sequence.state)
+        pending = self._state_copy(sequence, num_tokens)
+        pending.is_checkpoint = True
+        self._listed.append(pending)
+        assert isinstance(pending.target, Checkpoint)
+        pending.target.awaits_copy = True
+        return pending.target
+
+    def give_up_checkpoints(self, sequence: SequenceMemory | None = None) -> bool:
+        """Drop listed copies to checkpoints. Returns whether there were any.
+
+        Args:
+            sequence: whose; None drops those of every sequence.
+        """
+        given_up = [
+            pending
+            for pending in self._listed
+            if pending.is_checkpoint and sequence in (None, pending.sequence)
+        ]
+        for pending in given_up:
+            self._listed.remove(pending)
+            assert isinstance(pending.target, Checkpoint)
+            if pending.target.key is not None:
+                self.cache.lose_checkpoint(pending.target, cause="withdrawn")
+            self._drop(pending.target)
+            self._drop(pending.source)
+        return bool(given_up)
+
     def take(self) -> list[Copy]:
         """The copies before the step that was scheduled, in the order in which they must be done.
 
@@ -97,6 +130,8 @@ class Copies:
             if isinstance(pending.target, Checkpoint):
                 pending.target.awaits_copy = False
             self._drop(pending.source)
+            if pending.is_checkpoint:
+                self._drop(pending.target)
             self.num_done[pending.copy.kind] += 1
         return [pending.copy for pending in listed]
 
@@ -184,9 +219,12 @@ class Copies:
         )
 
     def held(self) -> Iterator[int | Checkpoint]:
-        """Attention pages and states, once for each reference: sources, and targets in flight."""
+        """Attention pages and states, once for each reference: sources, targets in flight, and
+        checkpoints."""
         for pending in self._listed:
             yield pending.source
+            if pending.is_checkpoint:
+                yield pending.target
         for pending in self._in_flight.values():
             yield pending.source
             yield pending.target

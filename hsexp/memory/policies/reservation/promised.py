@@ -17,7 +17,7 @@ from hsexp.memory.sequence import SequenceMemory
 
 
 class Promised(ReservationSettings):
-    """One state, the planned checkpoints, and the promises to others."""
+    """The states that it will take, and the promises to others."""
 
     kind: Literal["promised"]
     spare_pages: NonNegativeInt

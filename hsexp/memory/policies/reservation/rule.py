@@ -1,13 +1,13 @@
 """The seam: at an admission the memory asks its reservation what must be free in addition.
 
     need   missing blocks of the full prompt + pages of the hit       every reservation
-           + the request's own states + its planned checkpoints       `num_states`
+           + the states that the rule of states plans for it          `num_states`
            + what other requests were promised and have yet to take   `outstanding`
            + pages that stay free in every pool                       `spare_pages`
 
 Beside this need the headroom stays free, and the reserve of the organization as far as the
-reservation keeps it (`reserve_fraction`). A request that would run alone needs neither: its planned
-checkpoints and the spare pages are left out.
+reservation keeps it (`reserve_fraction`). A request that would run alone needs its first state, and
+no spare pages.
 """
 
 from abc import ABC, abstractmethod
@@ -32,7 +32,7 @@ class Reservation(ABC):
         """States that an admission counts for the request itself.
 
         Args:
-            num_planned: checkpoints that its placement plans.
+            num_planned: states beside the first one that it is going to take.
         """
 
     def outstanding(self, sequences: Iterable[SequenceMemory]) -> tuple[int, int]:
