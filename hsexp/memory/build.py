@@ -31,10 +31,12 @@ def build_memory(
             cannot carry the model.
     """
     organization = config.layout if layout is None else layout
+    _refuse_branches(organization, max_leaves=max_leaves, max_drafts=max_drafts)
     order = config.eviction.order(config.organization.release_order)
     pools = tuple(PagePool(spec, order) for spec in organization.plan(nominal_bytes).pools)
+    attention = organization.build_attention(pools)
     reservation = config.reservation.build(
-        block_size=organization.block_size,
+        attention=attention,
         reserve_fraction=config.organization.reserve_fraction,
         num_admission_states=config.organization.num_admission_states,
     )
@@ -52,7 +54,7 @@ def build_memory(
     cache = Cache(
         pools=pools,
         states=states,
-        block_size=organization.block_size,
+        attention=attention,
         checkpoint_grid=organization.checkpoint_grid,
         observer=observer,
         prefixes=prefixes,
@@ -67,3 +69,13 @@ def build_memory(
         max_leaves=max_leaves,
         max_drafts=max_drafts,
     )
+
+
+def _refuse_branches(organization: Organization, **limits: int) -> None:
+    """Refuse leaves and drafts where sequences cannot share a block that is not full."""
+    for name, limit in limits.items():
+        if limit and not organization.allows_branches:
+            raise ValueError(
+                f"{name} {limit} contradicts organization {organization.name}, whose sequences "
+                "cannot branch"
+            )
