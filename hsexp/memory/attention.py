@@ -1,7 +1,7 @@
 """Attention KV of sequences: the blocks that their tokens take, and which of them others reuse.
 
-An organization keeps it in an `AttentionStore`. Here is the store of whole pages; the other one packs
-what is left of a page (`hsexp.memory.tails`).
+An organization keeps it in an `AttentionStore`. The store here has whole pages; the other one packs
+what does not fill a page (`hsexp.memory.tails`).
 
     whole pages   [ page of 512 ][ page of 512 ][ page |      ]
 """

@@ -358,7 +358,8 @@ class HybridMemory:
         Each call frees one kind: pins first, then copies that the request no longer needs, then
         its own retained states, then the cache. After all of them any request that `never_fits`
         allows has room, except one whose tail is scattered over more slabs than it would take
-        alone (`hsexp.memory.tails`): it has to be preempted and come back. Returns False when nothing was left to free.
+        alone (`hsexp.memory.tails`): it has to be preempted and come back. Returns False when
+        nothing was left to free.
 
         Args:
             sequence: the only running request; None if nothing runs.

@@ -6,8 +6,8 @@
 
 A tail slab is a page of the pool with a slot for each block. Slots are private: they are never
 cached, and are freed with their request. A slab is referenced while one of its slots is in use, and
-is an ordinary page again when its last slot leaves. So that slabs empty, a block takes a slot of the
-fullest slab that has one.
+is an ordinary page again when its last slot leaves. So that slabs empty, a block takes a slot of
+the fullest slab that has one.
 
 What lies in own pages follows from the prompt as it arrived. A preempted request that comes back
 recomputes its generated tokens into a tail, as it computed them the first time. No state beyond the
@@ -43,6 +43,10 @@ class PackedTails(AttentionStore):
     @property
     def num_used_slots(self) -> int:
         return len(self._masks) * self.num_slots - self.num_free_slots
+
+    def free_slots(self) -> dict[int, int]:
+        """Free slots of each slab, by page: bit k stands for slot k."""
+        return dict(self._masks)
 
     # -- what others may reuse ---------------------------------------------------------------------
 
