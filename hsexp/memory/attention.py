@@ -92,8 +92,16 @@ class AttentionStore(ABC):
         0 if the step after `end` may have to."""
 
     @abstractmethod
-    def block_ids(self, sequence: SequenceMemory) -> list[int]:
-        """Ids of the sequence's blocks in token order, as kernels see them."""
+    def num_blocks(self, sequence: SequenceMemory) -> int:
+        """Number of `block_ids`."""
+
+    @abstractmethod
+    def block_ids(self, sequence: SequenceMemory, start: int = 0) -> list[int]:
+        """Ids of the sequence's blocks in token order, as kernels see them.
+
+        Args:
+            start: blocks to leave out.
+        """
 
     # -- recount -----------------------------------------------------------------------------------
 
@@ -144,8 +152,11 @@ class WholePages(AttentionStore):
             return end - offset + self.block_size - 1
         return 0
 
-    def block_ids(self, sequence: SequenceMemory) -> list[int]:
-        return sequence.blocks.copy()
+    def num_blocks(self, sequence: SequenceMemory) -> int:
+        return len(sequence.blocks)
+
+    def block_ids(self, sequence: SequenceMemory, start: int = 0) -> list[int]:
+        return sequence.blocks[start:]
 
     def shared_pages(self) -> Iterable[int]:
         return ()

@@ -135,10 +135,16 @@ class PackedTails(AttentionStore):
             return end + -end % self.kernel_block_size
         return end - offset + size - 1 if offset else 0
 
-    def block_ids(self, sequence: SequenceMemory) -> list[int]:
-        n = self.num_slots
-        ids = [page * n + block for page in sequence.blocks for block in range(n)]
-        return ids + sequence.tail
+    def num_blocks(self, sequence: SequenceMemory) -> int:
+        return len(sequence.blocks) * self.num_slots + len(sequence.tail)
+
+    def block_ids(self, sequence: SequenceMemory, start: int = 0) -> list[int]:
+        num_own = len(sequence.blocks) * self.num_slots
+        if start >= num_own:
+            return sequence.tail[start - num_own :]
+        pages = sequence.blocks[start // self.num_slots :]
+        ids = [page * self.num_slots + block for page in pages for block in range(self.num_slots)]
+        return ids[start % self.num_slots :] + sequence.tail
 
     # -- recount -----------------------------------------------------------------------------------
 

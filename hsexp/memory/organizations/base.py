@@ -33,6 +33,11 @@ class OrganizationSettings(Config):
     """Recurrent states that admission reserves for the request itself."""
     release_order: ReleaseOrder
 
+    @property
+    def kernel_block_size(self) -> int:
+        """Tokens of the smallest attention block, which is a block of vLLM's kernels."""
+        return self.block_size
+
 
 class SharedPoolSettings(OrganizationSettings):
     """Settings of an organization whose state types share one pool."""
@@ -107,6 +112,7 @@ class Organization(ABC):
     """Sizes and pools of one organization for one model geometry."""
 
     name: ClassVar[str]
+    config: OrganizationSettings
     block_size: int
     """Tokens of an attention block."""
     checkpoint_grid: int
@@ -143,8 +149,8 @@ class Organization(ABC):
 
     @property
     def kernel_block_size(self) -> int:
-        """Tokens of the smallest attention block."""
-        return self.block_size
+        """Tokens of the smallest attention block, which is a block of vLLM's kernels."""
+        return self.config.kernel_block_size
 
     @property
     @abstractmethod

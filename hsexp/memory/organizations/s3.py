@@ -25,6 +25,10 @@ class S3Config(SlabSettings):
     tail_block_size: PositiveInt
     """Tokens of one block in a tail slab; a whole number of them fills a page."""
 
+    @property
+    def kernel_block_size(self) -> int:
+        return self.tail_block_size
+
 
 class S3(S2):
     name: ClassVar[str] = "s3"
@@ -32,17 +36,12 @@ class S3(S2):
 
     def __init__(self, config: S3Config, geometry: StateGeometry) -> None:
         super().__init__(config, geometry)
-        self.tail_block_size = config.tail_block_size
-        if self.block_size % self.tail_block_size:
+        if self.block_size % self.kernel_block_size:
             raise ValueError(
-                f"tail_block_size {self.tail_block_size} must divide block_size {self.block_size}"
+                f"tail_block_size {self.kernel_block_size} must divide block_size {self.block_size}"
             )
 
     def build_attention(self, pools: Sequence[PagePool]) -> PackedTails:
         return PackedTails(
-            pools[0], block_size=self.block_size, tail_block_size=self.tail_block_size
+            pools[0], block_size=self.block_size, tail_block_size=self.kernel_block_size
         )
-
-    @property
-    def kernel_block_size(self) -> int:
-        return self.tail_block_size
