@@ -100,9 +100,7 @@ def kv_cache_config(
     attention_spec = replace(
         next(iter(attention.values())),
         block_size=block_size,
-        page_size_padded=_padded(
-            pages[0] // blocks_per_page, block_size * _token_bytes(settings)
-        ),
+        page_size_padded=_padded(pages[0] // blocks_per_page, block_size * _token_bytes(settings)),
     )
     mamba_spec = _mamba_spec(settings, next(iter(mamba.values())), pages[-1])
     tensors = _tensors(plan, list(attention), list(mamba))
