@@ -40,10 +40,6 @@ class PackedTails(AttentionStore):
     def num_slabs(self) -> int:
         return len(self._masks)
 
-    @property
-    def num_used_slots(self) -> int:
-        return len(self._masks) * self.num_slots - self.num_free_slots
-
     def free_slots(self) -> dict[int, int]:
         """Free slots of each slab, by page: bit k stands for slot k."""
         return dict(self._masks)

@@ -185,6 +185,22 @@ def test_an_admission_is_refused_for_one_slot_and_the_refusal_ends_when_it_is_fr
     assert other.tail
 
 
+def test_a_request_that_comes_back_is_admitted_into_slots_alone() -> None:
+    memory = toy_memory("s3", 60)
+    others = [started(memory, name, 1, 1) for name in range(8)]  # two full slabs
+    for other in others[1:4] + others[5:]:
+        memory.release(other, 1)
+    assert tail_store(memory).num_free_slots == 6
+    returning = toy_sequence(memory, "returning", 3)
+    leave_free(memory, 3, 0)  # the members of its state; its slot is in a slab in use
+    # 11 tokens would be a page and two slots if they were its prompt. They are 6 slots.
+    assert memory.admission_need(MISS, 11) == [1 + 3]
+    assert memory.refusal(returning, MISS, 11, nothing_runs=False) is None
+    memory.admit(returning, MISS)
+    run_steps(memory, returning, 8)
+    assert free_pages(memory) == [0] and tail_store(memory).num_free_slots == 2
+
+
 def test_a_request_alone_whose_tail_is_scattered_has_room_once_it_was_preempted() -> None:
     memory = toy_memory("s3", 60)
     sequences = [started(memory, name, 1, 2) for name in "abcd"]
