@@ -55,26 +55,30 @@ class AttentionStore(ABC):
 
     # -- room --------------------------------------------------------------------------------------
 
+    # Blocks are counted as (pages of their own, slots of shared pages).
+
     @abstractmethod
-    def pages_to_admit(self, num_tokens: int, *, num_prompt_tokens: int, hit_tokens: int) -> int:
-        """Free pages that the first `num_tokens` tokens would use up now, behind a hit.
+    def to_admit(
+        self, num_tokens: int, *, num_prompt_tokens: int, hit_tokens: int
+    ) -> tuple[int, int]:
+        """Blocks of the first `num_tokens` tokens behind a hit.
 
         Args:
             num_prompt_tokens: of the request as it arrived.
         """
 
-    def pages_alone(self, num_tokens: int) -> int:
-        """Pages that `num_tokens` tokens take in an otherwise empty pool."""
-        return -(-num_tokens // self.block_size)
-
     @abstractmethod
-    def num_missing(self, sequence: SequenceMemory, end: int) -> int:
+    def missing(self, sequence: SequenceMemory, end: int) -> tuple[int, int]:
         """Blocks that the sequence does not have yet for its first `end` tokens; not above 0 if it
         has them all."""
 
     @abstractmethod
-    def pages_needed(self, sequence: SequenceMemory, end: int) -> int:
-        """Free pages that `take` would use up now; not above 0 if it needs none."""
+    def pages_for(self, pages: int, slots: int) -> int:
+        """Free pages that these blocks would use up now."""
+
+    def pages_alone(self, num_tokens: int) -> int:
+        """Pages that `num_tokens` tokens take in an otherwise empty pool."""
+        return -(-num_tokens // self.block_size)
 
     # -- blocks ------------------------------------------------------------------------------------
 
@@ -129,17 +133,20 @@ class WholePages(AttentionStore):
     def num_full(self, sequence: SequenceMemory, num_tokens: int) -> int:
         return num_tokens // self.block_size
 
-    def pages_to_admit(self, num_tokens: int, *, num_prompt_tokens: int, hit_tokens: int) -> int:
-        return -(-num_tokens // self.block_size) - hit_tokens // self.block_size
+    def to_admit(
+        self, num_tokens: int, *, num_prompt_tokens: int, hit_tokens: int
+    ) -> tuple[int, int]:
+        return -(-num_tokens // self.block_size) - hit_tokens // self.block_size, 0
 
-    def num_missing(self, sequence: SequenceMemory, end: int) -> int:
-        return -(-end // self.block_size) - len(sequence.blocks)
+    def missing(self, sequence: SequenceMemory, end: int) -> tuple[int, int]:
+        return -(-end // self.block_size) - len(sequence.blocks), 0
 
-    def pages_needed(self, sequence: SequenceMemory, end: int) -> int:
-        return self.num_missing(sequence, end)
+    def pages_for(self, pages: int, slots: int) -> int:
+        return pages
 
     def take(self, sequence: SequenceMemory, end: int) -> None:
-        sequence.blocks += self.pool.take(self.num_missing(sequence, end))
+        pages, _ = self.missing(sequence, end)
+        sequence.blocks += self.pool.take(pages)
 
     def release(self, sequence: SequenceMemory) -> None:
         # So a prefix loses its end before its start.

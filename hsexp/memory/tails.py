@@ -55,18 +55,19 @@ class PackedTails(AttentionStore):
 
     # -- room --------------------------------------------------------------------------------------
 
-    def pages_to_admit(self, num_tokens: int, *, num_prompt_tokens: int, hit_tokens: int) -> int:
-        num_pages, num_slots = self._split(num_tokens, num_prompt_tokens)
-        return num_pages - hit_tokens // self.block_size + self._slabs_needed(num_slots)
+    def to_admit(
+        self, num_tokens: int, *, num_prompt_tokens: int, hit_tokens: int
+    ) -> tuple[int, int]:
+        pages, slots = self._split(num_tokens, num_prompt_tokens)
+        return pages - hit_tokens // self.block_size, slots
 
-    def num_missing(self, sequence: SequenceMemory, end: int) -> int:
-        num_pages, num_slots = self._split(end, sequence.num_prompt_tokens)
-        return num_pages - len(sequence.blocks) + num_slots - len(sequence.tail)
+    def missing(self, sequence: SequenceMemory, end: int) -> tuple[int, int]:
+        pages, slots = self._split(end, sequence.num_prompt_tokens)
+        return pages - len(sequence.blocks), slots - len(sequence.tail)
 
-    def pages_needed(self, sequence: SequenceMemory, end: int) -> int:
-        num_pages, num_slots = self._split(end, sequence.num_prompt_tokens)
-        new_slots = num_slots - len(sequence.tail)
-        return num_pages - len(sequence.blocks) + self._slabs_needed(new_slots)
+    def pages_for(self, pages: int, slots: int) -> int:
+        """Free slots come first."""
+        return pages + max(-(-(slots - self.num_free_slots) // self.num_slots), 0)
 
     def _split(self, end: int, num_prompt_tokens: int) -> tuple[int, int]:
         """Own pages and tail blocks of the first `end` tokens."""
@@ -75,16 +76,12 @@ class PackedTails(AttentionStore):
             return -(-end // self.block_size), 0
         return own // self.block_size, -(-(end - own) // self.kernel_block_size)
 
-    def _slabs_needed(self, num_slots: int) -> int:
-        """New slabs for further slots; those that are free come first."""
-        return max(-(-(num_slots - self.num_free_slots) // self.num_slots), 0)
-
     # -- blocks ------------------------------------------------------------------------------------
 
     def take(self, sequence: SequenceMemory, end: int) -> None:
-        num_pages, num_slots = self._split(end, sequence.num_prompt_tokens)
-        sequence.blocks += self.pool.take(num_pages - len(sequence.blocks))
-        for _ in range(num_slots - len(sequence.tail)):
+        pages, slots = self.missing(sequence, end)
+        sequence.blocks += self.pool.take(pages)
+        for _ in range(slots):
             sequence.tail.append(self._take_slot())
 
     def release(self, sequence: SequenceMemory) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_memory import (
     MISS,
+    RESERVATIONS,
     TINY,
     admit,
     all_free,
@@ -199,6 +200,19 @@ def test_a_request_that_comes_back_is_admitted_into_slots_alone() -> None:
     memory.admit(returning, MISS)
     run_steps(memory, returning, 8)
     assert free_pages(memory) == [0] and tail_store(memory).num_free_slots == 2
+
+
+def test_promises_of_tails_are_counted_in_slots() -> None:
+    memory = toy_memory("s3", 60, reservation="promised")
+    spare = RESERVATIONS["promised"].spare_pages
+    for name in ("a", "b"):  # of three slots each has taken one
+        sequence = toy_sequence(memory, name, 5, content=name)
+        admit(memory, sequence, 5)
+        run_steps(memory, sequence, 1)
+    assert tail_store(memory).num_free_slots == 2
+    # 4 slots are promised, and two more are asked for: a slab beside the two free slots.
+    assert memory.admission_need(MISS, 4) == [1 + 3 + spare]
+    assert memory.admission_need(MISS, 5) == [2 + 3 + spare]
 
 
 def test_a_request_alone_whose_tail_is_scattered_has_room_once_it_was_preempted() -> None:
