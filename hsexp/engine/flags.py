@@ -89,7 +89,7 @@ def _derive(args: EngineArgs, wanted: ServingSettings, *, asynchronous: bool) ->
     refuse_contradictions(args)
     organization = wanted.resolve_organization()
     derived: dict[str, Any] = {
-        "block_size": organization.block_size,
+        "block_size": organization.kernel_block_size,
         "enable_prefix_caching": True,
         "enable_chunked_prefill": True,
         "async_scheduling": asynchronous,

@@ -1,6 +1,7 @@
 """Takes the place of vLLM's KVCacheManager: the scheduler asks, the memory core answers.
 
-Two KV-cache groups as in stock vLLM: attention blocks by page id, and recurrent states by COMPOSITE
+Two KV-cache groups as in stock vLLM: attention blocks by page id, or by their ids in pages where a
+page holds several (`AttentionStore.block_ids`), and recurrent states by COMPOSITE
 id in a position-indexed table whose skipped positions are the null id 0. A composite's id is its
 representative page, which is unique among live states; where a composite takes more than one page,
 `take_new_composites` tells the worker which pages and which convolution line it has.
@@ -110,7 +111,7 @@ class HybridCacheManager:
         self._refused_by_headroom = False
         self.headroom_refusals = 0
         """Admissions refused although the pages were there, counted at each try."""
-        self._new_pages: list[int] = []
+        self._new_blocks: list[int] = []
         self._new_composites: list[NewComposite] = []
         self.forks = Forks(memory) if memory.branching.leaves.max_leaves else None
         self._table_changes: list[TableChange] = []
@@ -195,7 +196,8 @@ class HybridCacheManager:
 
     def get_blocks(self, request_id: str) -> PageIds:
         running = self._running[request_id]
-        return self._ids(running.sequence.blocks.copy(), running.state_table.copy())
+        blocks = self.memory.cache.attention.block_ids(running.sequence)
+        return self._ids(blocks, running.state_table.copy())
 
     def get_block_ids(self, request_id: str) -> tuple[Sequence[int], ...]:
         return self.get_blocks(request_id).ids
@@ -244,10 +246,10 @@ class HybridCacheManager:
         return [0, 0]
 
     def take_new_block_ids(self) -> list[int]:
-        """Attention pages handed out in this step; the worker zeroes them, since old state bytes
+        """Attention blocks handed out in this step; the worker zeroes them, since old state bytes
         read as bf16 may be NaN."""
-        pages, self._new_pages = self._new_pages, []
-        return pages
+        blocks, self._new_blocks = self._new_blocks, []
+        return blocks
 
     def take_new_composites(self) -> list[NewComposite]:
         """States first used in this step."""
@@ -366,7 +368,10 @@ class HybridCacheManager:
         if self.forks is not None:
             self.forks.advance(sequence, hit.tokens + num_new_tokens)
         del self._waiting[request.request_id]
-        self._new_pages += sequence.blocks[len(hit.blocks) :]
+        attention = memory.cache.attention
+        self._new_blocks += attention.block_ids(
+            sequence, len(hit.blocks) * attention.blocks_per_page
+        )
         table: list[int] = []
         read = sequence.superseded or sequence.state
         if hit.checkpoint is not None and read is not None:
@@ -387,24 +392,26 @@ class HybridCacheManager:
 
     def _extend(self, running: _Running, computed: int, end: int) -> PageIds | None:
         sequence, table, memory = running.sequence, running.state_table, self.memory
-        num_blocks, num_positions, state = len(sequence.blocks), len(table), sequence.state
-        tail = sequence.blocks[-1]
+        attention = memory.cache.attention
+        num_blocks, num_pages = attention.num_blocks(sequence), len(sequence.blocks)
+        num_positions, state = len(table), sequence.state
+        tail = sequence.blocks[-1] if num_pages else None
         while not memory.extend(sequence, computed, end):
             if len(self._running) > 1 or not memory.give_way(sequence):
                 return None
         if self.forks is not None:
             self.forks.advance(sequence, end)
-        new_pages = sequence.blocks[num_blocks:]
-        self._new_pages += new_pages
-        if sequence.blocks[num_blocks - 1] != tail:
-            self._change(sequence, 0, num_blocks - 1, sequence.blocks[num_blocks - 1])
+        new_blocks = attention.block_ids(sequence, num_blocks)
+        self._new_blocks += new_blocks
+        if num_pages and sequence.blocks[num_pages - 1] != tail:
+            self._change(sequence, 0, num_pages - 1, sequence.blocks[num_pages - 1])
         if sequence.state is not state:
             self._enter_new_state(sequence, table)
             if len(table) == num_positions:
                 self._change(sequence, 1, num_positions - 1, table[-1])
         elif state is not None and sequence.state_index >= num_positions:
             _enter(table, sequence.state_index, state)  # the same one, written in place
-        return self._ids(new_pages, table[num_positions:])
+        return self._ids(new_blocks, table[num_positions:])
 
     def _change(self, sequence: SequenceMemory, kind: int, position: int, page: int) -> None:
         """Change a table that the worker already has: 0 is attention's, 1 is that of states."""

@@ -176,7 +176,7 @@ def _fine_hashes(stock: Callable[..., Any]) -> Callable[..., Any]:
         layout = settings.layout
         return (
             math.lcm(layout.block_size, layout.checkpoint_grid),
-            math.gcd(layout.block_size, layout.checkpoint_grid),
+            math.gcd(layout.kernel_block_size, layout.checkpoint_grid),
         )
 
     return resolve_kv_cache_block_sizes

@@ -94,10 +94,13 @@ def kv_cache_config(
     _require_layers(settings, specs, attention, mamba)
     layout, plan = settings.layout, settings.plan
     pages = [pool.page_bytes for pool in plan.pools]
+    # vLLM's unit of attention is a kernel's block: a page, or one of several in it.
+    block_size = layout.kernel_block_size
+    blocks_per_page = layout.block_size // block_size
     attention_spec = replace(
         next(iter(attention.values())),
-        block_size=layout.block_size,
-        page_size_padded=_padded(pages[0], layout.block_size * _token_bytes(settings)),
+        block_size=block_size,
+        page_size_padded=_padded(pages[0] // blocks_per_page, block_size * _token_bytes(settings)),
     )
     mamba_spec = _mamba_spec(settings, next(iter(mamba.values())), pages[-1])
     tensors = _tensors(plan, list(attention), list(mamba))
@@ -108,7 +111,9 @@ def kv_cache_config(
             f"{len(attention)} layers, and {available_bytes:,} are free"
         )
     return PlannedCacheConfig(
-        num_blocks=max(pool.num_pages for pool in plan.pools),
+        num_blocks=max(
+            plan.pools[0].num_pages * blocks_per_page, *(pool.num_pages for pool in plan.pools)
+        ),
         kv_cache_tensors=tensors,
         kv_cache_groups=[
             KVCacheGroupSpec(list(attention), attention_spec),
@@ -141,7 +146,7 @@ def planned_settings(
     if not isinstance(kv_cache_config, PlannedCacheConfig):
         raise PatchError("the hsexp plugin is active in this worker and not in its engine core")
     layout = kv_cache_config.settings.layout
-    vllm_config.cache_config.block_size = layout.block_size
+    vllm_config.cache_config.block_size = layout.kernel_block_size
     vllm_config.cache_config.mamba_block_size = layout.checkpoint_grid
     return kv_cache_config.settings
 

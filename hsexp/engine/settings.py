@@ -121,9 +121,14 @@ class EngineSettings(MemoryConfig):
             self,
             self._budget,
             observer=observer,
-            # A fork ends the chunk of the prompt where an isolated recomputation would not.
-            max_leaves=0 if self.exact else self.max_leaves,
+            max_leaves=self.leaves,
         )
+
+    @property
+    def leaves(self) -> int:
+        """Most leaves of the memory."""
+        # A fork ends the chunk of the prompt where an isolated recomputation would not.
+        return 0 if self.exact else self.max_leaves
 
     @property
     def _budget(self) -> int:
@@ -225,6 +230,11 @@ class ServingSettings(Axes, InServer, Config):
             max_leaves=self.max_leaves,
             exact=self.exact,
         )
+        if settings.leaves and not settings.layout.allows_branches:
+            raise ConfigError(
+                f"max_leaves {self.max_leaves} contradicts organization "
+                f"{settings.organization.name}, whose sequences cannot branch; set it to 0"
+            )
         if self.budget_gib is not None:
             return settings.within(int(self.budget_gib * _GIB))
         if self.budget_bytes is not None:

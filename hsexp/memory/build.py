@@ -33,10 +33,12 @@ def build_memory(
     """
     config.require_states(branches=max_leaves > 0 or max_drafts > 0)
     organization = config.layout if layout is None else layout
+    _refuse_branches(organization, max_leaves=max_leaves, max_drafts=max_drafts)
     order = config.eviction.order(config.organization.release_order)
     pools = tuple(PagePool(spec, order) for spec in organization.plan(nominal_bytes).pools)
+    attention = organization.build_attention(pools)
     reservation = config.reservation.build(
-        block_size=organization.block_size,
+        attention=attention,
         reserve_fraction=config.organization.reserve_fraction,
         num_admission_states=config.organization.num_admission_states,
     )
@@ -54,7 +56,7 @@ def build_memory(
     cache = Cache(
         pools=pools,
         states=states,
-        block_size=organization.block_size,
+        attention=attention,
         checkpoint_grid=organization.checkpoint_grid,
         observer=observer,
         prefixes=prefixes,
@@ -73,3 +75,13 @@ def build_memory(
         placement=config.placement.build(cache),
         max_drafts=max_drafts,
     )
+
+
+def _refuse_branches(organization: Organization, **limits: int) -> None:
+    """Refuse leaves and drafts where sequences cannot share a block that is not full."""
+    for name, limit in limits.items():
+        if limit and not organization.allows_branches:
+            raise ValueError(
+                f"{name} {limit} contradicts organization {organization.name}, whose sequences "
+                "cannot branch"
+            )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from hsexp.memory.attention import AttentionStore
 from hsexp.memory.checkpoint import Checkpoint, Slab, StateStore
 from hsexp.memory.index import CacheIndex
 from hsexp.memory.observer import LossCause, Observer
@@ -43,7 +44,7 @@ class Cache:
         *,
         pools: Sequence[PagePool],
         states: StateStore,
-        block_size: int,
+        attention: AttentionStore,
         checkpoint_grid: int,
         observer: Observer | None = None,
         prefixes: Prefixes | None = None,
@@ -55,8 +56,9 @@ class Cache:
         """
         self.pools = pools
         self.attention_pool = pools[0]
+        self.attention = attention
         self.states = states
-        self.block_size = block_size
+        self.block_size = attention.block_size
         self.checkpoint_grid = checkpoint_grid
         self.observer = observer
         self.prefixes = prefixes
@@ -147,24 +149,29 @@ class Cache:
 
     # -- room --------------------------------------------------------------------------------
 
-    def has_room(self, new_blocks: int, new_state: bool) -> bool:
-        """Whether blocks and a state can be taken together."""
+    def has_room(self, new_pages: int, new_state: bool) -> bool:
+        """Whether attention pages and a state can be taken together."""
         states = self.states.pages_needed(1) if new_state else 0
         if self._is_shared:
-            return new_blocks + states <= self.attention_pool.num_free
-        return new_blocks <= self.attention_pool.num_free and states <= self.states.pool.num_free
+            return new_pages + states <= self.attention_pool.num_free
+        return new_pages <= self.attention_pool.num_free and states <= self.states.pool.num_free
 
-    def by_pool(self, blocks: int, state_pages: int) -> list[int]:
-        """Pages of each pool that attention blocks and the pages of states take."""
+    def by_pool(self, attention_pages: int, state_pages: int) -> list[int]:
+        """Pages of each pool that attention and states take."""
         if self._is_shared:
-            return [blocks + state_pages]
-        pages = [blocks] + [0] * (len(self.pools) - 1)
+            return [attention_pages + state_pages]
+        pages = [attention_pages] + [0] * (len(self.pools) - 1)
         pages[self._recurrent] = state_pages
         return pages
 
     def release_blocks(self, pages: Iterable[int]) -> None:
         """Drop a reference from each attention page."""
         self.attention_pool.release(pages, "attention")
+        self.supply += 1
+
+    def release_attention(self, sequence: SequenceMemory) -> None:
+        """Drop a sequence's references from all of its attention."""
+        self.attention.release(sequence)
         self.supply += 1
 
     def release_state(self, checkpoint: Checkpoint) -> None:
@@ -176,7 +183,7 @@ class Cache:
 
     def publish_computed(self, sequence: SequenceMemory, num_tokens: int) -> None:
         """Publish the full blocks of the first `num_tokens` tokens, which are computed."""
-        num_full = num_tokens // self.block_size
+        num_full = self.attention.num_full(sequence, num_tokens)
         if num_full > sequence.num_published_blocks:
             self.publish_blocks(sequence, num_full)
 
@@ -230,10 +237,13 @@ class Cache:
     def publish_state(
         self, sequence: SequenceMemory, checkpoint: Checkpoint | None, end: int, *, step: int
     ) -> None:
-        """Publish the state that `step` leaves at boundary `end`, if its key is known by now."""
+        """Publish the state that `step` leaves at boundary `end`, if its key is known by now and
+        its attention can be cached."""
         assert checkpoint is not None
         index = end // self.checkpoint_grid - 1
         if checkpoint.key is not None or index >= len(sequence.keys.checkpoints):
+            return
+        if end > self.attention.cacheable_end(sequence):
             return
         key = sequence.keys.checkpoints[index]
         checkpoint.tokens = end

@@ -73,6 +73,7 @@ class HybridMemory:
         cache = self.cache
         self.ask(sequence)
         if cache.observer is not None:
+            num_tokens = cache.attention.reach(sequence, num_tokens)
             cache.observer.on_enter(sequence, cache.depths(sequence.keys, num_tokens))
 
     def lookup(self, sequence: SequenceMemory, num_tokens: int) -> Hit:
@@ -81,6 +82,7 @@ class HybridMemory:
         The last token is always computed, so a boundary is at most num_tokens - 1.
         """
         cache, hit = self.cache, self.peek(sequence, num_tokens)
+        num_tokens = cache.attention.reach(sequence, num_tokens)
         stops = self.placement.stops(sequence.keys, hit, num_tokens)
         if stops:
             hit = replace(hit, stops=stops)
@@ -90,25 +92,41 @@ class HybridMemory:
 
     def peek(self, sequence: SequenceMemory, num_tokens: int) -> Hit:
         """The hit of a `lookup` now, without its stops; no observer is notified."""
-        return self.cache.deepest_joint(sequence.keys, num_tokens)
+        cache = self.cache
+        return cache.deepest_joint(sequence.keys, cache.attention.reach(sequence, num_tokens))
 
-    def admission_need(self, hit: Hit, num_tokens: int, *, with_drafts: bool = True) -> list[int]:
+    def admission_need(
+        self,
+        hit: Hit,
+        num_tokens: int,
+        *,
+        num_prompt_tokens: int | None = None,
+        with_drafts: bool = True,
+    ) -> list[int]:
         """Pages of each pool needed to admit `num_tokens` with this hit (rule 9).
 
         They are the missing blocks of the full prompt, the hit's unreferenced pages, the request's
         own states, the copies that running branches still owe, and room for drafts. Beside other
         requests (`with_drafts`) they are also what the reservation adds.
+
+        Args:
+            num_prompt_tokens: of the request as it arrived; None means all of them.
         """
         cache, reservation = self.cache, self.reservation
         max_drafts = self.drafting.max_drafts if with_drafts else 0
-        blocks = -(-(num_tokens + max_drafts) // self.block_size) - hit.tokens // self.block_size
+        blocks, slots = cache.attention.to_admit(
+            num_tokens + max_drafts,
+            num_prompt_tokens=num_tokens if num_prompt_tokens is None else num_prompt_tokens,
+            hit_tokens=hit.tokens,
+        )
         num_planned = self.states.num_planned(hit, num_tokens) if with_drafts else 0
         num_states = reservation.num_states(num_planned) + (max_drafts > 0)
         spare_pages = reservation.spare_pages if with_drafts else 0
         if reservation.makes_promises:
-            promised_blocks, promised_states = reservation.outstanding(cache.sequences.values())
-            blocks += promised_blocks
-            num_states += promised_states
+            promised = reservation.outstanding(cache.sequences.values())
+            blocks += promised.blocks
+            slots += promised.slots
+            num_states += promised.states
         if self._sharers:
             owed_blocks, owed_states = self.branching.owed()
             blocks += owed_blocks
@@ -117,7 +135,8 @@ class HybridMemory:
         if hit.checkpoint is not None:
             blocks += cache.attention_pool.count_unreferenced(hit.blocks)
             state_pages += cache.states.pages_to_hold(hit.checkpoint)
-        return [pages + spare_pages for pages in cache.by_pool(blocks, state_pages)]
+        attention_pages = cache.attention.pages_for(blocks, slots)
+        return [pages + spare_pages for pages in cache.by_pool(attention_pages, state_pages)]
 
     def refusal(
         self, sequence: SequenceMemory, hit: Hit, num_tokens: int, *, nothing_runs: bool
@@ -126,7 +145,12 @@ class HybridMemory:
 
         Drafts are optional: a request that would run alone is admitted without room for them.
         """
-        need = self.admission_need(hit, num_tokens, with_drafts=not nothing_runs)
+        need = self.admission_need(
+            hit,
+            num_tokens,
+            num_prompt_tokens=sequence.num_prompt_tokens,
+            with_drafts=not nothing_runs,
+        )
         refusal = self.admission.refusal(need, nothing_runs=nothing_runs)
         if refusal is not None:
             self.cache.counters.refusals += 1
@@ -185,7 +209,7 @@ class HybridMemory:
 
         It computes `num_tokens` in all.
         """
-        blocks = -(-num_tokens // self.block_size)
+        blocks = self.cache.attention.pages_alone(num_tokens)
         crosses = num_tokens > self.checkpoint_grid
         num_states = max(self.states.max_states(crosses=crosses), self.reservation.num_states(0))
         return self.cache.by_pool(blocks, self.cache.states.pages_alone(num_states))
@@ -253,37 +277,34 @@ class HybridMemory:
         """
         if end <= sequence.quiet_end:  # most decode steps
             return True
-        cache, block_size, states = self.cache, self.block_size, self.states
-        if computed // block_size > sequence.num_published_blocks:
-            cache.publish_blocks(sequence, computed // block_size)
+        cache, attention, states = self.cache, self.cache.attention, self.states
+        cache.publish_computed(sequence, computed)
         states.begin(sequence, computed)
-        new_blocks = -(-end // block_size) - len(sequence.blocks)
+        blocks, slots = attention.missing(sequence, end)
+        new_blocks = blocks + slots
         new_state = states.needs_state(sequence, end)
         if self._sharers and not self.branching.own(
             sequence, computed, new_blocks=max(new_blocks, 0), new_state=new_state
         ):
             return False
         if new_blocks > 0 or new_state:
-            while not cache.has_room(new_blocks, new_state):
+            while not cache.has_room(attention.pages_for(blocks, slots), new_state):
                 if not states.make_room():
                     return False
             if new_blocks > 0:
-                sequence.blocks += cache.attention_pool.take(new_blocks)
+                attention.take(sequence, end)
             if new_state:
                 states.take_state(sequence, computed)
             if cache.observer is not None:
                 cache.observer.on_allocate(sequence, max(new_blocks, 0), int(new_state))
         if sequence.num_planned:
             self._plan(sequence, computed, end)
-        num_full, offset = divmod(end, block_size)
+        num_full = attention.num_full(sequence, end)
         if num_full > sequence.num_published_blocks:
             cache.publish_ahead(sequence, num_full)
         states.publish(sequence, computed, end)
-        # Nothing is due before the partial block is full: every boundary is the end of a block.
-        quiet = (
-            offset > 0 and sequence.superseded is None and sequence.num_published_blocks >= num_full
-        )
-        sequence.quiet_end = end - offset + block_size - 1 if quiet else 0
+        is_quiet = sequence.superseded is None
+        sequence.quiet_end = attention.quiet_end(sequence, end) if is_quiet else 0
         return True
 
     def _plan(self, sequence: SequenceMemory, computed: int, end: int) -> None:
@@ -343,7 +364,9 @@ class HybridMemory:
 
         Each call frees one kind: pins first, then copies that the request no longer needs, then
         its own retained states, then the cache. After all of them any request that `never_fits`
-        allows has room. Returns False when nothing was left to free.
+        allows has room, except one whose tail is scattered over more slabs than it would take
+        alone (`hsexp.memory.tails`): it has to be preempted and come back. Returns False when
+        nothing was left to free.
 
         Args:
             sequence: the only running request; None if nothing runs.
@@ -364,8 +387,7 @@ class HybridMemory:
         cache = self.cache
         if cache.sequences.pop(sequence.request_id, None) is not sequence:
             raise MemoryFault(f"request {sequence.request_id} is released but does not run")
-        # Last block first, so that a prefix loses its end before its start.
-        cache.release_blocks(reversed(sequence.blocks))
+        cache.release_attention(sequence)
         for checkpoint in sequence.states:
             cache.release_state(checkpoint)
         sequence.clear()

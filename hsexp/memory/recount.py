@@ -19,9 +19,11 @@ def check_cache(cache: Cache, *, others: Iterable[int | Checkpoint]) -> None:
         pool.check_integrity()
     cache.states.check_integrity()
     sequences = cache.sequences.values()
+    cache.attention.check_integrity(sequences)
     for sequence in sequences:
         _check_quiet(cache, sequence)
     blocks = [page for sequence in sequences for page in sequence.blocks]
+    blocks += cache.attention.shared_pages()
     states = [state for sequence in sequences for state in sequence.states]
     for held in others:
         if isinstance(held, Checkpoint):
@@ -36,9 +38,7 @@ def _check_quiet(cache: Cache, sequence: SequenceMemory) -> None:
     """Until `quiet_end` no block or state has to be taken, published or released."""
     assert sequence.quiet_end == 0 or (
         sequence.superseded is None
-        and sequence.quiet_end <= len(sequence.blocks) * cache.block_size
-        and sequence.quiet_end < (sequence.num_published_blocks + 1) * cache.block_size
-        and sequence.quiet_end < (sequence.state_index + 1) * cache.checkpoint_grid
+        and sequence.quiet_end <= (sequence.state_index + 1) * cache.checkpoint_grid
     )
 
 

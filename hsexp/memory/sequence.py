@@ -34,6 +34,8 @@ class SequenceMemory:
     num_prompt_tokens: int
     blocks: list[int] = field(default_factory=list)
     """Attention pages in token order."""
+    tail: list[int] = field(default_factory=list)
+    """Smaller attention blocks behind them (`hsexp.memory.tails`), by their ids."""
     num_published_blocks: int = 0
     state: Checkpoint | None = None
     """The state that the last scheduled step writes (or the reused one)."""
@@ -69,6 +71,7 @@ class SequenceMemory:
     def clear(self) -> None:
         """Forget all memory, after its references were dropped."""
         self.blocks = []
+        self.tail = []
         self.num_published_blocks = 0
         self.state = self.superseded = self.scratch = None
         self.state_index = -1

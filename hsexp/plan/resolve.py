@@ -17,7 +17,7 @@ from typing import Any
 
 from hsexp.config.axes import AXES
 from hsexp.config.base import ConfigError, parse_union
-from hsexp.config.campaigns import Campaign, FixedWorkCampaign, ServingCampaign
+from hsexp.config.campaigns import Campaign, FixedWorkCampaign, LabCampaign, ServingCampaign
 from hsexp.config.catalog import changes, options, read_option, read_root
 from hsexp.config.launch import Launch
 from hsexp.config.overrides import given_settings
@@ -212,6 +212,8 @@ def resolve(launch: Launch) -> Resolved:
         for budget in budgets:
             with refused(f"organization {memory.organization.name} under budget {budget.name}"):
                 build_memory(memory, budget.bytes)
+    if isinstance(campaign, LabCampaign):
+        _require_branches(memories, campaign)
     if isinstance(campaign, FixedWorkCampaign):
         _ = launch.device.known_step_time
     return Resolved(
@@ -221,6 +223,16 @@ def resolve(launch: Launch) -> Resolved:
         memories=memories,
         budgets=budgets,
     )
+
+
+def _require_branches(memories: Sequence[MemoryConfig], campaign: Campaign) -> None:
+    """Refuse organizations that cannot fork or draft, which is what a lab counts."""
+    for memory in memories:
+        if not memory.layout.allows_branches:
+            raise ConfigError(
+                f"organization {memory.organization.name} cannot run campaign {campaign.name}: its "
+                "sequences cannot branch"
+            )
 
 
 def standing(campaign: str) -> Resolved:

@@ -53,6 +53,7 @@ class DecodeCalendar:
     def __init__(self, *, block_size: int, checkpoint_grid: int, every_step: bool) -> None:
         """
         Args:
+            block_size: tokens of a block that generated tokens take.
             every_step: every request needs attention in every step, so that none is leaped over.
         """
         self.block_size = block_size

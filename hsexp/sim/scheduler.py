@@ -80,7 +80,7 @@ class SimScheduler:
         """By serial, which is also their order."""
         self._prefilling: dict[int, SimRequest] = {}
         self._calendar = DecodeCalendar(
-            block_size=memory.block_size,
+            block_size=memory.cache.attention.kernel_block_size,
             checkpoint_grid=memory.checkpoint_grid,
             every_step=not config.fast_forward,
         )

@@ -205,7 +205,7 @@ def start_engine(
             max_model_len=max_model_len,
             max_num_seqs=settings.admission.cap,
             max_num_batched_tokens=token_budget,
-            block_size=layout.block_size,
+            block_size=layout.kernel_block_size,
             mamba_block_size=layout.checkpoint_grid,
             mamba_cache_mode="align",
             enable_prefix_caching=True,
@@ -349,7 +349,8 @@ class _Watch(Observer):
 
         state, paged = sequence.state, table()
         assert state is not None
-        blocks = sequence.blocks[: boundary // self._memory.block_size]
+        attention = self._memory.cache.attention
+        blocks = attention.block_ids(sequence)[: boundary // attention.kernel_block_size]
         digest = hashlib.sha256()
         for layer in self._layers.values():
             cache = layer.kv_cache

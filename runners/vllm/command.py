@@ -61,7 +61,7 @@ def engine_arguments(config: VllmRunConfig, *, record: Path) -> dict[str, Any]:
         "max_model_len": config.model.max_model_tokens,
         "max_num_seqs": config.admission.cap,
         "max_num_batched_tokens": config.scheduler.token_budget,
-        "block_size": organization.block_size,
+        "block_size": organization.kernel_block_size,
         "mamba_block_size": organization.checkpoint_grid,
         "mamba_cache_mode": "align",
         "enable_prefix_caching": True,

@@ -16,7 +16,7 @@ from hsexp.plan.planner import make_plan
 REFUSED: list[tuple[list[str], str]] = [
     # A choice that does not exist: Hydra names it and lists those that do.
     (["campaign=q66"], "Could not find 'campaign/q66'"),
-    (["campaign=q6", "organization=s3"], "Could not find 'organization/s3'"),
+    (["campaign=q6", "organization=s4"], "Could not find 'organization/s4'"),
     (["campaign=q6", "budget=b0"], "Could not find 'budget/b0'"),
     (["campaign=q6", "retention=k9"], "Could not find 'retention/k9'"),
     # Out of range.

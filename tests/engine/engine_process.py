@@ -100,7 +100,7 @@ def settings(
         layout |= {"checkpoint_grid": checkpoint_grid}
         if block_size < 512:
             layout |= {"checkpoint_multiple": block_size}
-    if organization == "s2":
+    if organization in ("s2", "s3"):
         layout |= {"slot_bytes": slot_bytes}
     if keep_idle_slabs:
         layout["release_order"] |= {"idle_slab": "tail"}

@@ -70,7 +70,7 @@ def build_engine(job: dict[str, Any]) -> Any:
     if job["settings"] is not None:
         settings = EngineSettings.parse(job["settings"])
         arguments = {
-            "block_size": settings.layout.block_size,
+            "block_size": settings.layout.kernel_block_size,
             "mamba_block_size": settings.layout.checkpoint_grid,
             "scheduler_cls": "hsexp.engine.scheduler.HybridScheduler",
             "additional_config": settings.additional_config(),
@@ -260,7 +260,7 @@ def _own_id(request_id: str) -> str:
 
 class _Poison:
     """Overwrites what holds nothing, neither referenced nor cached, with NaN: pages, and slots of
-    slabs whose other slots are in use."""
+    slabs whose other slots are in use, those of tails too."""
 
     def __init__(self, core: Any, memory: Any) -> None:
         import torch
@@ -287,6 +287,7 @@ class _Poison:
             self.counts["pages"] += len(empty)
             for storage in storages:
                 storage.view(pool.spec.num_pages, -1)[empty] = float("nan")
+        self._wipe_tails()
         lines = [
             slab.page * slab.num_slots + slot
             for slab in getattr(self._memory.cache.states, "slabs", {}).values()
@@ -297,6 +298,22 @@ class _Poison:
             self.counts["slots"] += len(lines)
             for conv_lines in self._lines:
                 conv_lines[lines] = float("nan")
+
+    def _wipe_tails(self) -> None:
+        attention = self._memory.cache.attention
+        if not hasattr(attention, "free_slots"):
+            return
+        num_slots = attention.num_slots
+        ids = [
+            page * num_slots + slot
+            for page, mask in attention.free_slots().items()
+            for slot in range(num_slots)
+            if mask >> slot & 1
+        ]
+        self.counts["tail slots"] += len(ids)
+        num_pages = self._memory.cache.pools[0].spec.num_pages
+        for storage in self._storages[0]:
+            storage.view(num_pages * num_slots, -1)[ids] = float("nan")
 
 
 if __name__ == "__main__":

@@ -242,7 +242,7 @@ def test_recomputation_after_preemption_is_no_hit_of_another_request(
     organization: str, tmp_path: Path
 ) -> None:
     """vllm #25780: 32 % hits on random prompts."""
-    pools = {"s0": 20, "s1": 36, "s2": 32, "d0": 70}
+    pools = {"s0": 20, "s1": 36, "s2": 32, "s3": 32, "d0": 70}
     core = ToyCore(
         toy_settings(organization, pools[organization], num_states=6, pinning=1), tmp_path
     )
@@ -265,7 +265,7 @@ def test_a_hit_whose_request_does_not_fit_takes_no_reference(
     organization: str, tmp_path: Path
 ) -> None:
     """sglang #16067, #21404: a state slot leaks whenever a matched request fails admission."""
-    pools = {"s0": 14, "s1": 24, "s2": 22, "d0": 40}
+    pools = {"s0": 14, "s1": 24, "s2": 22, "s3": 22, "d0": 40}
     core = ToyCore(
         toy_settings(organization, pools[organization], num_states=6, headroom=0.3), tmp_path
     )
@@ -298,7 +298,7 @@ def test_whatever_fits_an_empty_engine_is_admitted_and_anything_else_refused(
 ) -> None:
     """vllm #39866: an estimate above the real need keeps a prompt waiting for ever in an empty
     pool; BLIS #492: a check that is off by one block."""
-    pools = {"s0": 8, "s1": 14, "s2": 13, "d0": 26}
+    pools = {"s0": 8, "s1": 14, "s2": 13, "s3": 13, "d0": 26}
     core = ToyCore(
         toy_settings(organization, pools[organization], num_states=3, headroom=0.9), tmp_path
     )

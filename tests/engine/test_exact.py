@@ -70,6 +70,9 @@ CASES = [
     ("s0", 4, "preemption"),
     ("s1", 2, "batch"),
     ("s1", 2, "preemption"),
+    ("s3", 2, "batch"),
+    ("s3", 2, "preemption"),
+    ("s3", 2, "hit"),
 ]
 """Organization, bytes of an element (2: bfloat16, 4: float32), treatment."""
 

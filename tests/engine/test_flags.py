@@ -141,7 +141,7 @@ def test_a_value_that_contradicts_is_refused_by_name_and_never_overwritten(
     [
         ({"admission": {"cap": 7}}, {"max_num_seqs": 8}, "max_num_seqs 8 contradicts hsexp"),
         ({"budget_gib": 1}, {}, "budget_bytes 101154816 and budget_gib 1.0 are two budgets"),
-        ({"organization": "s3"}, {}, "organization 's3' does not exist; choose from d0"),
+        ({"organization": "s4"}, {}, "organization 's4' does not exist; choose from d0"),
         ({"retention": "k9"}, {}, "retention 'k9' does not exist"),
         ({"admission": {"headroom": 1.0}}, {}, r"hsexp\.admission\.headroom must be less than 1"),
         ({"headroom": 0.1}, {}, r"hsexp\.headroom is not a known setting here"),

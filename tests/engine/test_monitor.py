@@ -48,7 +48,7 @@ def test_every_counter_of_the_memory_is_published() -> None:
     assert not set(COUNTERS) & set(SUMS)
 
 
-@pytest.mark.parametrize("organization", ["s0", "s1", "s2", "d0"])
+@pytest.mark.parametrize("organization", ["s0", "s1", "s2", "s3", "d0"])
 def test_increments_add_up_to_the_totals_and_pages_to_the_pools(
     organization: str, tmp_path: Path
 ) -> None:

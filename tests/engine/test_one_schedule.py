@@ -63,6 +63,11 @@ CASES: list[tuple[str, str, dict[str, Any], bool]] = [
     ("d0", "b83", {"reservation": "promised", "headroom": 0.1, "pinning": "k1"}, False),
     ("s2", "b63", {"states": "in_place", "placement": "junction"}, False),
     ("s0", "b63", {"states": "in_place", "reservation": "promised", "placement": "dense"}, False),
+    ("s3", "b63", {}, False),
+    ("s3", "b83", {"headroom": 0.19, "retention": "k2", "pinning": "k1"}, False),
+    ("s3", "b63", {"exact": True, "pinning": "k1"}, False),
+    ("s3", "b63", {"placement": "junction", "eviction": "lru", "waiting": "hit_first"}, False),
+    ("s3", "b63", {"reservation": "promised", "placement": "junction"}, False),
 ]
 
 

@@ -24,7 +24,7 @@ from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.retention import RetentionConfig
 
 DEMAND_KEYS = 30
-NUM_PAGES = {"s0": 24, "s1": 60, "s2": 36, "d0": 60}
+NUM_PAGES = {"s0": 24, "s1": 60, "s2": 36, "s3": 36, "d0": 60}
 MAX_WAITING = 16
 
 
@@ -104,6 +104,7 @@ def serve(scheduler: Any, arriving: Iterator[Request], random: Random) -> int:
         ("s1", 4, 1_000),
         ("s2", 0, 1_000),
         ("s2", 4, 20_000),
+        ("s3", 0, 2_000),
         ("d0", 0, 1_000),
         ("d0", 4, 1_000),
     ],
@@ -123,7 +124,7 @@ def test_after_many_requests_everything_is_as_long_as_at_the_start(
     manager, random = scheduler.kv_cache_manager, Random(1)
     before = dict(lengths(manager))
 
-    serve(scheduler, requests(count, chosen.layout.block_size, random), random)
+    serve(scheduler, requests(count, scheduler.hash_block_size, random), random)
 
     counters = manager.memory.cache.counters
     assert counters.preemptions > count / 100 and counters.lost_checkpoints > count / 10

@@ -10,11 +10,12 @@ import pytest
 from toy_core import ToyCore, toy_settings
 from toy_memory import GRID, NATIVE_ORDER, ORGANIZATIONS
 
-# A block has 8 tokens and so has the checkpoint grid; in D0 a block has 2.
+# A block has 8 tokens and so has the checkpoint grid; in D0 a block has 2, and in S3 one of a tail.
 TIGHT_POOLS: dict[str, dict[str, int]] = {
     "s0": {"num_pages": 24},
     "s1": {"num_pages": 40},
     "s2": {"num_pages": 36},
+    "s3": {"num_pages": 34},
     "d0": {"num_pages": 90, "num_states": 7},
 }
 ROOMY_POOLS: dict[str, dict[str, int]] = {
@@ -229,7 +230,7 @@ def test_the_lowest_priority_is_preempted_and_comes_back(
     organization: str, asynchronous: bool, tmp_path: Path
 ) -> None:
     # Room for one of them to the end: 24 + 16 tokens, and a bit.
-    pools = {"s0": (9, 0), "s1": (16, 0), "s2": (14, 0), "d0": (30, 4)}
+    pools = {"s0": (9, 0), "s1": (16, 0), "s2": (14, 0), "s3": (14, 0), "d0": (30, 4)}
     num_pages, num_states = pools[organization]
     core = ToyCore(
         toy_settings(organization, num_pages, num_states=num_states),
@@ -351,5 +352,7 @@ def test_requests_that_take_turns_are_not_preempted_without_end(
     for seed in (1, 2):
         core.add(tokens(20, seed=seed), 21)
     core.run()
-    assert 1 <= core.memory.cache.counters.preemptions <= 4  # they generate 42 tokens
+    # They generate 42 tokens. S3 admits to the tail block, so that less is left to grow into.
+    most = 8 if organization == "s3" else 4
+    assert 1 <= core.memory.cache.counters.preemptions <= most
     assert all(toy.delivered == toy.expected for toy in core.requests.values())

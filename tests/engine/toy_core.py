@@ -106,7 +106,10 @@ class ToyWorker:
 
     def __init__(self, settings: EngineSettings) -> None:
         memory = settings.memory()
+        attention = memory.cache.attention
         self.block_size, self.grid = memory.block_size, memory.checkpoint_grid
+        self.kernel_block_size = attention.kernel_block_size
+        self.blocks_per_page = attention.blocks_per_page
         store = memory.cache.states
         self.num_slots = store.num_slots if isinstance(store, SlabStateStore) else 0
         self._words = max(self.block_size, PARTS + WINDOW, self.num_slots * WINDOW)
@@ -126,8 +129,10 @@ class ToyWorker:
             self.rows.pop(request_id, None)
         if output.hsexp_forks is not None:
             self._change_tables(output.hsexp_forks.changes)
-        for page in output.new_block_ids_to_zero or ():
-            self.attention[page] = self._wiped()
+        for block_id in output.new_block_ids_to_zero or ():
+            page, word = self._place([block_id], 0)
+            size = self._words if self.blocks_per_page == 1 else self.kernel_block_size
+            self.attention[page][word : word + size] = [None] * size
         if not output.total_num_scheduled_tokens:
             return {}  # vLLM's worker does not come to the composites either
         for new in output.hsexp_composites:
@@ -207,8 +212,8 @@ class ToyWorker:
         for position in range(start, end):
             token = row.tokens[position]
             state = state.after(token)
-            page = row.blocks[position // self.block_size]
-            self.attention[page][position % self.block_size] = state.kv(token, position)
+            page, word = self._place(row.blocks, position)
+            self.attention[page][word] = state.kv(token, position)
         for (page, word), value in zip(
             self._places[row.states[(end - 1) // self.grid]],
             (*state.parts, *state.window),
@@ -217,13 +222,18 @@ class ToyWorker:
             self.recurrent[page][word] = value
         if end < len(row.tokens):
             return []
-        size = self.block_size
         kv = [
-            self._read(self.attention, row.blocks[position // size], position % size)
+            self._read(self.attention, *self._place(row.blocks, position))
             for position in range(end)
         ]
         row.tokens.append(state.next_token(kv))
         return row.tokens[-1:]
+
+    def _place(self, blocks: Sequence[int], position: int) -> tuple[int, int]:
+        """Page and word of a token's KV, by the ids of its request's blocks."""
+        block, offset = divmod(position, self.kernel_block_size)
+        page, part = divmod(blocks[block], self.blocks_per_page)
+        return page, part * self.kernel_block_size + offset
 
     def read_state(self, composite_id: int) -> ModelState:
         words = [

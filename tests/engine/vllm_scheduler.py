@@ -128,7 +128,7 @@ def vllm_config(
     )
     layout = chosen.layout
     cache = CacheConfig(
-        block_size=layout.block_size, enable_prefix_caching=True, mamba_cache_mode="align"
+        block_size=layout.kernel_block_size, enable_prefix_caching=True, mamba_cache_mode="align"
     )
     cache.mamba_block_size = layout.checkpoint_grid
     config = VllmConfig(
@@ -163,7 +163,7 @@ def kv_cache_config(chosen: EngineSettings) -> KVCacheConfig:
     model, layout = chosen.model, chosen.layout
     plan = layout.plan(chosen.budget_bytes)
     attention = FullAttentionSpec(
-        block_size=layout.block_size,
+        block_size=layout.kernel_block_size,
         num_kv_heads=model.num_kv_heads,
         head_size=model.head_dim,
         dtype=torch.bfloat16,
@@ -196,7 +196,7 @@ def build_scheduler(
         kv_cache_config=kv_cache_config(chosen),
         structured_output_manager=StructuredOutputManager(config),
         block_size=chosen.layout.checkpoint_grid,
-        hash_block_size=chosen.layout.block_size,
+        hash_block_size=chosen.layout.kernel_block_size,
     )
 
 

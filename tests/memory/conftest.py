@@ -1,5 +1,5 @@
-"""Tests that take `organization` run once for each of the four; those that use `eviction` once for
-each order of eviction."""
+"""Tests that take `organization` run once for each of them; those that use `eviction` once for each
+order of eviction."""
 
 import pytest
 import toy_memory

@@ -34,6 +34,7 @@ from toy_memory import (
     PLACEMENTS,
     RESERVATIONS,
     STATES,
+    WHOLE_PAGES,
     all_free,
     toy_memory,
 )
@@ -55,7 +56,7 @@ from hsexp.memory.standing import StandingRefusal
 
 POLICIES = ("none", "retention", "pinning", "both")
 POISON = 0
-NUM_PAGES = {"s0": (5, 20), "s1": (11, 40), "s2": (10, 36), "d0": (7, 44)}
+NUM_PAGES = {"s0": (5, 20), "s1": (11, 40), "s2": (10, 36), "s3": (10, 36), "d0": (7, 44)}
 NUM_STATES = (2, 8)
 MAX_TOKENS = 40
 SALTS = (None, None, None, 1)
@@ -135,6 +136,7 @@ class Setting:
         retention = rng.choice((1, 1, 2)) if policy in ("retention", "both") else None
         states = rng.choice(sorted(STATES)) if retention is None else "per_boundary"
         lonely = STATES[states].refusal(retention=False, branches=True) is not None
+        lonely = lonely or organization not in WHOLE_PAGES
         branches = not lonely and rng.random() < 0.7
         return cls(
             organization=organization,
@@ -249,6 +251,13 @@ class Places:
         self.state_pages = words[memory.cache.states.pool]
         for pool in memory.cache.pools:
             pool.on_reassign = partial(self._reassigned, pool.on_reassign, words[pool])
+        attention = memory.cache.attention
+        self.kernel_block_size = attention.kernel_block_size
+        self.blocks_per_page = attention.blocks_per_page
+        if self.blocks_per_page > 1:
+            attention.take = partial(  # type: ignore[method-assign]
+                self._taken, attention.take
+            )
         self.lines: list[int] = []
         store = memory.cache.states
         if isinstance(store, SlabStateStore):
@@ -263,19 +272,48 @@ class Places:
         for page in pages:
             words[page] = self._poison[:]
 
+    def _taken(
+        self, take: Callable[[SequenceMemory, int], None], sequence: SequenceMemory, end: int
+    ) -> None:
+        before = len(sequence.tail)
+        take(sequence, end)
+        size = self.kernel_block_size
+        for block_id in sequence.tail[before:]:
+            words, first = self._tail_block(block_id)
+            words[first : first + size] = self._poison[:size]
+
+    def _tail_block(self, block_id: int) -> tuple[list[int], int]:
+        """The words of a slab, and the place of the block's first one."""
+        page, slot = divmod(block_id, self.blocks_per_page)
+        return self.pages[page], slot * self.kernel_block_size
+
     def _allocated(self, allocate: Callable[[], Checkpoint]) -> Checkpoint:
         state = allocate()
         self.lines[state.line] = POISON
         return state
 
-    def write_kv(self, blocks: Sequence[int], start: int, words: Sequence[int]) -> None:
+    def write_kv(self, sequence: SequenceMemory, start: int, words: Sequence[int]) -> None:
         """Write the words of consecutive tokens, the first at position `start`."""
-        size, done = self.block_size, 0
-        while done < len(words):
+        size, done, blocks = self.block_size, 0, sequence.blocks
+        own = len(blocks) * size if sequence.tail else start + len(words)
+        while start + done < own and done < len(words):
             block, offset = divmod(start + done, size)
             part = words[done : done + size - offset]
             self.pages[blocks[block]][offset : offset + len(part)] = part
             done += len(part)
+        for word in words[done:]:
+            block, offset = divmod(start + done - own, self.kernel_block_size)
+            page, first = self._tail_block(sequence.tail[block])
+            page[first + offset] = word
+            done += 1
+
+    def read_tail(self, tail: Sequence[int], num_tokens: int) -> list[int]:
+        """The words of the first tokens of a tail."""
+        words: list[int] = []
+        for block_id in tail:
+            page, first = self._tail_block(block_id)
+            words += page[first : first + self.kernel_block_size]
+        return words[:num_tokens]
 
     def write_state(self, state: Checkpoint, word: int) -> None:
         words = self.state_pages
@@ -504,14 +542,15 @@ class Referee:
             )
         boundary = self.memory.lookup(sequence, known)
         if self.setting.placement == "junction":
-            depths = self.memory.cache.depths(sequence.keys, known)
+            reach = self.memory.cache.attention.reach(sequence, known)
+            depths = self.memory.cache.depths(sequence.keys, reach)
             junction = (depths.attention,) if depths.attention > depths.joint else ()
             self._require(boundary.stops == junction, f"stops {boundary.stops}, not {junction}")
         hit = boundary.or_deeper(leaf)
         if hit.tokens and hit.ready:
             self._require(hit.tokens < known, "a hit leaves a token to compute")
             assert hit.checkpoint is not None
-            self._check_stand(request, hit.blocks, hit.checkpoint, hit.tokens)
+            self._check_stand(request, hit.blocks, (), hit.checkpoint, hit.tokens)
         return hit
 
     def _remember(self, request: Request, hit: Hit, refusal: Refusal) -> None:
@@ -567,13 +606,22 @@ class Referee:
             if len(self.running) == 1:
                 if memory.give_way(sequence):
                     continue
-                self._require(self.in_flight, f"request {sequence.request_id} has no room alone")
+                self._require(
+                    self.in_flight or self._is_scattered(sequence),
+                    f"request {sequence.request_id} has no room alone",
+                )
             elif self._random() < 0.1:  # it may as well wait
                 return False
             victim = self._one_of(self.running)
             self._preempt(victim)
             if victim is request:
                 return False
+
+    def _is_scattered(self, sequence: SequenceMemory) -> bool:
+        """Whether its tail takes more slabs than it needs, which a preemption mends."""
+        attention = self.memory.cache.attention
+        slabs = {block_id // attention.blocks_per_page for block_id in sequence.tail}
+        return len(slabs) > -(-len(sequence.tail) // attention.blocks_per_page)
 
     def _some_end(self, request: Request) -> int:
         """End of its next chunk. One token beyond the known ones may be in flight."""
@@ -812,12 +860,12 @@ class Referee:
                 f"request {sequence.request_id} reads another state than that of {start} tokens",
             )
         assert sequence.state is not None
-        self.places.write_kv(sequence.blocks, start, words[start + 1 : end + 1])
+        self.places.write_kv(sequence, start, words[start + 1 : end + 1])
         self.places.write_state(sequence.state, words[end])
         if request.drafts:
             drafted = words_after(words[end], request.drafts)
             assert sequence.scratch is not None
-            self.places.write_kv(sequence.blocks, end, drafted)
+            self.places.write_kv(sequence, end, drafted)
             self.places.write_state(sequence.scratch, drafted[-1])
 
     def _sample(self, request: Request) -> bool:
@@ -861,7 +909,9 @@ class Referee:
             if request.computed:
                 sequence = request.sequence
                 assert sequence.state is not None
-                self._check_stand(request, sequence.blocks, sequence.state, request.computed)
+                self._check_stand(
+                    request, sequence.blocks, sequence.tail, sequence.state, request.computed
+                )
         memory, words, right = self.memory, self.places.pages, self._blocks
         if memory.cache.block_index.duplicates or self.setting.max_leaves:
             for key, page in memory.cache.block_index:
@@ -887,14 +937,23 @@ class Referee:
             )
 
     def _check_stand(
-        self, request: Request, blocks: Sequence[int], state: Checkpoint, num_tokens: int
+        self,
+        request: Request,
+        blocks: Sequence[int],
+        tail: Sequence[int],
+        state: Checkpoint,
+        num_tokens: int,
     ) -> None:
         """Check that the pages and the state hold the request's first `num_tokens` tokens."""
         words, size = self.places.pages, self.memory.block_size
-        num_full, offset = divmod(num_tokens, size)
+        num_full = min(num_tokens // size, len(blocks)) if tail else num_tokens // size
+        start = num_full * size
         right = [words[page] for page in blocks[:num_full]] == request.blocks[:num_full]
-        if right and offset:
-            start = num_full * size
+        if right and tail:
+            found = self.places.read_tail(tail, num_tokens - start)
+            right = found == request.words[start + 1 : num_tokens + 1]
+        elif right and start < num_tokens:
+            offset = num_tokens - start
             right = words[blocks[num_full]][:offset] == request.words[start + 1 : num_tokens + 1]
         if not right or self.places.read_state(state) != request.words[num_tokens]:
             what = "state" if right else "attention"

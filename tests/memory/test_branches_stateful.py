@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from toy_branches import BranchEngine, ToyBranch, next_token
-from toy_memory import all_free, snapshot, toy_memory
+from toy_memory import WHOLE_PAGES, all_free, snapshot, toy_memory
 
 CONTEXTS = tuple(tuple(range(100 * start, 100 * start + 21)) for start in (1, 2))
 TENANTS = (None, "one", "two")
@@ -228,7 +228,7 @@ class BranchMachine(RuleBasedStateMachine):
             assert not any(pool.entries) and sum(pool.refs) == 0
 
 
-@pytest.mark.parametrize("organization", ["s0", "s1", "s2", "d0"])
+@pytest.mark.parametrize("organization", WHOLE_PAGES)
 def test_no_sequence_of_forks_breaks_a_branch(organization: str) -> None:
     machine = type(
         f"{organization.upper()}Branches", (BranchMachine,), {"organization": organization}

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import pytest
 from toy_branches import BranchEngine, ToyBranch, next_token
 from toy_memory import (
+    WHOLE_PAGES,
     admit,
     all_free,
     free_last,
@@ -33,7 +34,12 @@ from hsexp.memory.sequence import SequenceMemory
 CONTEXT = tuple(range(100, 140))
 OFFSETS = range(1, 18)
 """Fork lengths: every offset within a block, two whole blocks, and one token more."""
-ORGANIZATIONS = ("s0", "s1", "s2", "d0")
+
+
+@pytest.fixture(params=WHOLE_PAGES)
+def organization(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
 
 
 def engine_of(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from toy_memory import toy_memory
+from toy_memory import WHOLE_PAGES, toy_memory
 from toy_model import START, ModelState, Replay, Token, ToyEngine, ToyRequest, mix
 
 from hsexp.memory import PrefixKeys, SequenceMemory
@@ -164,7 +164,7 @@ class RoundingEngine(ToyEngine):
             token = request.tokens[position]
             state = state.after(token)
             value = kv_of(state, token, position, chunk)
-            self.physical.write_kv(request.sequence.blocks, position, value)
+            self.physical.write_kv(self.physical.blocks(request.sequence), position, value)
         assert request.sequence.state is not None
         self.physical.write_state(request.sequence.state, rounded(state))
 
@@ -174,7 +174,7 @@ class RoundingEngine(ToyEngine):
         return self.chunking.tokens(computed, len(request.prompt), request.num_tokens, left, stops)
 
 
-TIGHT = {"s0": 14, "s1": 30, "s2": 26, "d0": 40}
+TIGHT = {"s0": 14, "s1": 30, "s2": 26, "s3": 24, "d0": 40}
 POLICIES: list[dict[str, Any]] = [
     {},
     {"retention": 2},
@@ -235,6 +235,7 @@ def test_a_prompt_does_not_adopt_what_was_computed_token_by_token(organization: 
     assert later.adopted == [8]  # of the turn before it, which computed it as a prompt
 
 
+@pytest.mark.parametrize("organization", WHOLE_PAGES)
 def test_a_preempted_request_finds_the_checkpoint_that_it_decoded(organization: str) -> None:
     engine = RoundingEngine(toy_memory(organization, 60), exact=True)
     request = engine.arrive(range(6), 14)

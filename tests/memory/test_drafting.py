@@ -6,7 +6,7 @@ state, convolution window, KV and tokens are those of a replay (`BranchEngine.ch
 
 import pytest
 from toy_branches import BranchEngine, ToyBranch, next_token, replay
-from toy_memory import all_free, leave_free, snapshot, state_of, toy_memory
+from toy_memory import WHOLE_PAGES, all_free, leave_free, snapshot, state_of, toy_memory
 
 from hsexp.memory import MemoryFault
 from hsexp.memory.sequence import Hit
@@ -16,6 +16,12 @@ MISS = Hit(tokens=0)
 WRONG = 5
 """A token that the model never says here."""
 MAX_DRAFTS = 4
+
+
+@pytest.fixture(params=WHOLE_PAGES)
+def organization(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
 
 
 def engine_of(organization: str, *, num_pages: int = 80, grid: int = 8) -> BranchEngine:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 import pytest
 from toy_memory import (
     MISS,
+    WHOLE_PAGES,
     admit,
     all_free,
     cached_boundaries,
@@ -36,10 +37,10 @@ from hsexp.workload import Request, Segment
 
 pytestmark = pytest.mark.usefixtures("eviction")
 
-FIRST_STEP = {"s0": (1, 1), "s1": (1, 4), "s2": (1, 3 + 1), "d0": (4, 1)}
-"""Attention pages and recurrent pages (in S2 with a slab) of a first step over 8 tokens."""
+FIRST_STEP = {"s0": (1, 1), "s1": (1, 4), "s2": (1, 3 + 1), "s3": (1, 3 + 1), "d0": (4, 1)}
+"""Attention pages and recurrent pages (in S2 and S3 with a slab) of a first step over 8 tokens."""
 
-STATE = {"s0": 1, "s1": 4, "s2": 3, "d0": 1}
+STATE = {"s0": 1, "s1": 4, "s2": 3, "s3": 3, "d0": 1}
 """Pages of a further state; S2's goes into a slot of an active slab."""
 
 
@@ -201,17 +202,25 @@ def test_blocks_and_checkpoints_are_counted_on_their_own_grids() -> None:
 
 # -- admission -------------------------------------------------------------------------------------
 
-# A request of 20 tokens: 3 blocks of 8 (D0: 10 of 2), and two states of its own.
-MISS_NEED = {"s0": [3 + 2], "s1": [3 + 8], "s2": [3 + 6 + 1], "d0": [10, 2]}
+# A request of 20 tokens: 3 blocks of 8 (D0: 10 of 2), and two states of its own. In S3 the last 4
+# tokens are 2 of a slab's 4 blocks.
+MISS_NEED = {
+    "s0": [3 + 2],
+    "s1": [3 + 8],
+    "s2": [3 + 6 + 1],
+    "s3": [2 + 1 + 6 + 1],
+    "d0": [10, 2],
+}
 # A hit at 8 that nobody references: its block and its state leave the queue too.
 CACHED_NEED = {
     "s0": [2 + 1 + 2 + 1],
     "s1": [2 + 1 + 8 + 4],
     "s2": [2 + 1 + (6 + 1) + (3 + 1)],  # the slab of the hit is idle: it is held too
+    "s3": [1 + 1 + 1 + (6 + 1) + (3 + 1)],
     "d0": [6 + 4, 2 + 1],
 }
 # A hit at 8 that another request holds: only what is missing. S2's slab has two free slots.
-HELD_NEED = {"s0": [2 + 2], "s1": [2 + 8], "s2": [2 + 6], "d0": [6, 2]}
+HELD_NEED = {"s0": [2 + 2], "s1": [2 + 8], "s2": [2 + 6], "s3": [1 + 1 + 6], "d0": [6, 2]}
 
 
 def test_the_need_of_a_miss_is_the_full_prompt_and_the_states(organization: str) -> None:
@@ -254,7 +263,7 @@ def test_an_admission_takes_its_need_to_the_page(organization: str) -> None:
     assert memory.extend(sequence, 8, 20)
     taken = [before - after for before, after in zip(free, free_pages(memory), strict=True)]
     # S2 counts a slab page for the new state although the hit's slab has a free slot.
-    assert taken == ([need[0] - 1] if organization == "s2" else need)
+    assert taken == ([need[0] - 1] if organization in ("s2", "s3") else need)
 
 
 def test_a_refused_admission_changes_nothing(organization: str) -> None:
@@ -304,6 +313,7 @@ def test_room_in_one_pool_of_d0_never_helps_the_other() -> None:
         ("s0", 5, 24, 25, "needs 6 pages of pool shared alone, which has 5"),
         ("s1", 11, 24, 25, "needs 12 pages of pool shared alone, which has 11"),
         ("s2", 10, 24, 25, "needs 11 pages of pool shared alone, which has 10"),
+        ("s3", 10, 24, 25, "needs 11 pages of pool shared alone, which has 10"),
         ("d0", 12, 24, 25, "needs 13 pages of pool attention alone, which has 12"),
     ],
 )
@@ -345,6 +355,7 @@ def test_a_chunk_end_inside_a_block_is_not_stored_under_the_blocks_key(organizat
     assert memory.lookup(toy_sequence(memory, 2), 12).tokens == 0
 
 
+@pytest.mark.parametrize("organization", WHOLE_PAGES)
 def test_a_decode_that_reaches_the_grid_leaves_a_checkpoint(organization: str) -> None:
     memory = toy_memory(organization, 60)
     sequence = toy_sequence(memory, 1, 6)
@@ -488,7 +499,9 @@ def test_entries_of_earlier_steps_stay_though_the_last_of_them_is_not_counted_ye
 def test_a_checkpoint_of_a_step_that_was_taken_back_is_invisible(organization: str) -> None:
     # A producer has 16 tokens done; its next 8 are scheduled, then it is preempted in that step.
     memory = toy_memory(organization, 60)
-    producer = compute(memory, 1, 16)
+    producer = toy_sequence(memory, 1)
+    memory.admit(producer, MISS)
+    run_steps(memory, producer, 8, 16)
     memory.extend(producer, 16, 24)
     consumer = toy_sequence(memory, 2)
     assert memory.lookup(consumer, 64).tokens == 24
@@ -503,7 +516,9 @@ def test_a_checkpoint_of_a_step_that_was_taken_back_is_invisible(organization: s
 
 def test_a_cancelled_step_leaves_nothing_behind(organization: str) -> None:
     memory = toy_memory(organization, 60)
-    producer = compute(memory, 1, 16)
+    producer = toy_sequence(memory, 1)
+    memory.admit(producer, MISS)
+    run_steps(memory, producer, 8, 16)
     memory.extend(producer, 16, 24)
     memory.release(producer, 16)  # the client went away before the step was computed
     memory.cache.step += 1

@@ -22,7 +22,7 @@ from toy_memory import (
 from hsexp.memory import HybridMemory
 from hsexp.memory.pool import floor_of
 
-STATE = {"s0": 1, "s1": 4, "s2": 3, "d0": 1}
+STATE = {"s0": 1, "s1": 4, "s2": 3, "s3": 3, "d0": 1}
 
 
 # -- headroom --------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def test_an_admission_needs_its_pages_and_the_headroom_to_be_free(
 def test_nothing_is_kept_free_while_nothing_runs(organization: str) -> None:
     # 64 tokens need 60 % and more of the pool, half of which is headroom.
     memory = toy_memory(organization, 14, headroom=0.5, num_states=1)
-    num_tokens = {"s0": 72, "s1": 72, "s2": 72, "d0": 20}[organization]
+    num_tokens = {"s0": 72, "s1": 72, "s2": 72, "s3": 72, "d0": 20}[organization]
     sequence = toy_sequence(memory, 1)
     assert memory.refusal(sequence, MISS, num_tokens, nothing_runs=True) is None
     refusal = memory.refusal(sequence, MISS, num_tokens, nothing_runs=False)

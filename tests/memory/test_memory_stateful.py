@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 from toy_memory import (
     EVICTIONS,
     NATIVE_ORDER,
+    ORGANIZATIONS,
     PLACEMENTS,
     RESERVATIONS,
     STATES,
@@ -31,7 +32,7 @@ from toy_model import ToyEngine, ToyRequest
 
 CONTEXTS = tuple(tuple(range(100 * start, 100 * start + 24)) for start in (1, 2))
 SUFFIXES = ((7,), (8, 9), (7, 7, 7, 7, 7), tuple(range(50, 59)))
-NUM_PAGES = {"s0": (8, 20), "s1": (16, 40), "s2": (14, 36), "d0": (16, 44)}
+NUM_PAGES = {"s0": (8, 20), "s1": (16, 40), "s2": (14, 36), "s3": (14, 36), "d0": (16, 44)}
 NUM_STATES = (2, 8)
 IDLE_SLAB = ("head", "tail", "like_state")
 MAX_LIVE = 6
@@ -200,7 +201,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("composites", [1, 3])
-@pytest.mark.parametrize("organization", ["s0", "s1", "s2", "d0"])
+@pytest.mark.parametrize("organization", ORGANIZATIONS)
 def test_no_sequence_of_actions_breaks_the_memory(organization: str, composites: int) -> None:
     machine = type(
         f"{organization.upper()}Machine",

@@ -1,4 +1,4 @@
-"""Pools and allocated bytes of the four organizations, against the published tables."""
+"""Pools and allocated bytes of the paper's organizations, against the published tables."""
 
 import math
 from typing import Any

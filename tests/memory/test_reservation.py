@@ -9,6 +9,7 @@ import pytest
 from toy_memory import (
     MISS,
     RESERVATIONS,
+    WHOLE_PAGES,
     admit,
     compute,
     leave_free,
@@ -19,6 +20,7 @@ from toy_memory import (
 )
 
 from hsexp.memory import HybridMemory, SequenceMemory
+from hsexp.memory.policies.reservation.rule import NOTHING
 from hsexp.memory.standing import StandingRefusal
 
 SPARE = RESERVATIONS["promised"].spare_pages
@@ -138,12 +140,13 @@ def test_who_leaves_is_promised_nothing(organization: str, leave: str) -> None:
     assert memory.admission_need(MISS, 24) == need_of(memory, 3, 1)
 
 
+@pytest.mark.parametrize("organization", WHOLE_PAGES)
 def test_a_branch_is_promised_nothing(organization: str) -> None:
     memory = promising(organization, states="per_boundary")
     parent = compute(memory, "parent", 12)
     child = toy_sequence(memory, "child", 40, shared=12)
     memory.fork(parent, child, 12)
-    assert memory.reservation.outstanding(memory.cache.sequences.values()) == (0, 0)
+    assert memory.reservation.outstanding(memory.cache.sequences.values()) == NOTHING
 
 
 def test_a_request_is_refused_for_what_another_was_promised(organization: str) -> None:

@@ -8,6 +8,7 @@ from toy_memory import (
     MISS,
     NATIVE_ORDER,
     ORGANIZATIONS,
+    WHOLE_PAGES,
     admit,
     cached_checkpoints,
     compute,
@@ -125,7 +126,7 @@ def test_a_refusal_ends_when_the_block_comes_that_a_deeper_checkpoint_waits_for(
 ) -> None:
     memory = toy_memory(organization, 80, grid=16)
     leave_cached(memory, "old", 32)
-    other = toy_sequence(memory, "other", 17)
+    other = toy_sequence(memory, "other", 32)
     assert admit(memory, other, 17) == 16
     lost = 24 // memory.block_size - 1
     reassign(
@@ -137,7 +138,7 @@ def test_a_refusal_ends_when_the_block_comes_that_a_deeper_checkpoint_waits_for(
     assert (refusal.hit.tokens, refusal.hit.gap) == (16, new.keys.attention[lost])
     assert refusal.stands(new)
 
-    # The other request generates the tokens of the lost block, and holds its page.
+    # The other request computes the tokens of the lost block, and holds its page.
     run_steps(memory, other, 24, start=23)
 
     assert not refusal.stands(new)
@@ -145,7 +146,7 @@ def test_a_refusal_ends_when_the_block_comes_that_a_deeper_checkpoint_waits_for(
     assert not is_refused(memory, new, 40)
 
 
-@pytest.mark.parametrize("organization", ORGANIZATIONS)
+@pytest.mark.parametrize("organization", WHOLE_PAGES)
 def test_a_refusal_ends_when_the_block_comes_that_a_leaf_waits_for(organization: str) -> None:
     memory, tokens = toy_memory(organization, 80, grid=16, max_leaves=1), list(range(40))
 
@@ -197,6 +198,7 @@ def test_a_refusal_ends_when_a_reset_frees_slots_of_a_slab_in_use() -> None:
     assert not refusal.stands(new)
 
 
+@pytest.mark.parametrize("organization", WHOLE_PAGES)
 def test_a_refusal_ends_when_a_branch_takes_a_leaf_over(organization: str) -> None:
     """It owed a copy of the leaf, which every admission counts, until there was no room for it."""
     memory = toy_memory(organization, 40, max_leaves=1)

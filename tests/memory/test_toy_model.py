@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from toy_memory import all_free, reassign, state_of, toy_memory
+from toy_memory import WHOLE_PAGES, all_free, reassign, state_of, toy_memory
 from toy_model import START, ModelState, Replay, StaleRead, ToyEngine, ToyRequest
 
 PROMPT = tuple(range(100, 120))
@@ -43,8 +43,8 @@ class Arrangement:
         return f"{self.organization}-grid{self.grid}{composites}-{policies or 'plain'}"
 
 
-TIGHT = {"s0": 14, "s1": 30, "s2": 26, "d0": 40}
-TIGHT_3 = {"s0": 26, "s1": 46, "s2": 26, "d0": 40}
+TIGHT = {"s0": 14, "s1": 30, "s2": 26, "s3": 24, "d0": 40}
+TIGHT_3 = {"s0": 26, "s1": 46, "s2": 26, "s3": 26, "d0": 40}
 """With three composites: those of S2 take as many pages as one of three members."""
 POLICIES: list[dict[str, Any]] = [
     {},
@@ -182,7 +182,7 @@ def test_reading_a_page_that_its_owner_has_not_written_is_an_error(organization:
     with pytest.raises(StaleRead):
         engine.physical.read_state(state_of(request.sequence))
     with pytest.raises(StaleRead):
-        engine.physical.read_kv(request.sequence.blocks, 1)
+        engine.physical.read_kv(engine.physical.blocks(request.sequence), 1)
 
 
 # -- hits ------------------------------------------------------------------------------------------
@@ -202,6 +202,7 @@ def test_a_warm_request_yields_what_a_cold_one_does(organization: str) -> None:
     assert cold.output == warm.output
 
 
+@pytest.mark.parametrize("organization", WHOLE_PAGES)
 def test_a_hit_on_generated_tokens_yields_what_a_cold_request_does(organization: str) -> None:
     engine = engine_of(organization)
     first = engine.arrive(PROMPT, 13)
@@ -313,6 +314,7 @@ def test_equal_prompts_with_other_salts_are_computed_on_their_own(organization: 
 # -- preemption ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("organization", WHOLE_PAGES)
 def test_a_resumed_request_goes_on_where_it_was(organization: str) -> None:
     engine = engine_of(organization)
     request = engine.arrive(PROMPT, 12)
@@ -345,7 +347,9 @@ def test_a_step_that_was_taken_back_is_never_adopted(organization: str) -> None:
 
 
 def test_pages_of_a_preempted_request_serve_others_in_the_same_step(organization: str) -> None:
-    engine = engine_of(organization, {"s0": 6, "s1": 12, "s2": 12, "d0": 16}[organization])
+    engine = engine_of(
+        organization, {"s0": 6, "s1": 12, "s2": 12, "s3": 12, "d0": 16}[organization]
+    )
     first, second = engine.arrive(PROMPT[:9], 9), engine.arrive(PROMPT[5:14], 9)
     start(engine, first, 9)
     engine.step()
@@ -391,7 +395,7 @@ def test_all_outputs_are_right_in_a_pool_that_is_too_small(arrangement: Arrangem
     # The proof is empty unless all of these happened.
     happened = {name for name, count in counters.items() if count}
     expected = {"preemptions", "lost_checkpoints", "lost_blocks"}
-    if arrangement.organization == "s2":
+    if arrangement.organization in ("s2", "s3"):
         expected.add("reclaimed_slabs")
     for policy, name in (("retention", "retained"), ("pinning", "pinned")):
         if arrangement.policies.get(policy) is not None:

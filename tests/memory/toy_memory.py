@@ -1,11 +1,13 @@
 """Memories of countable size for all organizations, and a view of everything a memory keeps.
 
-Block of 8 tokens and a checkpoint grid of 8 (D0: block of 2). Sizes follow from two tiny models:
+Block of 8 tokens and a checkpoint grid of 8 (D0: block of 2; S3: tail blocks of 2). Sizes follow
+from two tiny models:
 
     TINY      KV 128 B a token, SSM 3,072 B, convolution 224 B
       S0      page 3,296 B   a block, or a whole state
       S1      page 1,024 B   a block; a state is 3 members + 1 convolution page
       S2      page 1,024 B   a block; a state is 3 members + one of a slab's 4 slots of 256 B
+      S3      as S2; a page holds 4 tail blocks as well
     TINY_D0   KV 128 B a token, SSM 192 B, convolution 64 B
       D0      unit 256 B of attention (2 tokens), 256 B composites (2 tokens' KV, so grid 8)
 
@@ -41,6 +43,7 @@ from hsexp.memory.organizations.d0 import D0Config
 from hsexp.memory.organizations.s0 import S0Config
 from hsexp.memory.organizations.s1 import S1Config
 from hsexp.memory.organizations.s2 import S2Config
+from hsexp.memory.organizations.s3 import S3Config
 from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.eviction import EvictionConfig
 from hsexp.memory.policies.eviction.paper import ReleaseOrder
@@ -51,8 +54,11 @@ from hsexp.memory.policies.reservation import ReservationConfig
 from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.memory.policies.states import StatesConfig
 from hsexp.memory.slab import SlabStateStore
+from hsexp.memory.tails import PackedTails
 
-ORGANIZATIONS = ("s0", "s1", "s2", "d0")
+ORGANIZATIONS = ("s0", "s1", "s2", "s3", "d0")
+WHOLE_PAGES = tuple(name for name in ORGANIZATIONS if name != "s3")
+"""Those without packed tails: their sequences fork, and what they generate is cached."""
 
 GRID = 8
 
@@ -110,6 +116,9 @@ def toy_config(name: str, *, grid: int = GRID, **changes: Any) -> OrganizationCo
             return S1Config(**(common | {"checkpoint_grid": grid} | changes))
         case "s2":
             return S2Config(**(common | {"checkpoint_grid": grid, "slot_bytes": 256} | changes))
+        case "s3":
+            packed = {"checkpoint_grid": grid, "slot_bytes": 256, "tail_block_size": 2}
+            return S3Config(**(common | packed | changes))
         case _:
             native: dict[str, Any] = {
                 "checkpoint_multiple": grid,
@@ -347,6 +356,11 @@ def free_last(pool: PagePool, pages: Iterable[int]) -> None:
             put_last(pool, page)
 
 
+def tail_store(memory: HybridMemory) -> PackedTails:
+    assert isinstance(memory.cache.attention, PackedTails)
+    return memory.cache.attention
+
+
 def slab_store(memory: HybridMemory) -> SlabStateStore:
     assert isinstance(memory.cache.states, SlabStateStore)
     return memory.cache.states
@@ -392,6 +406,7 @@ def snapshot(memory: HybridMemory) -> dict[str, Any]:
         "sequences": {
             request_id: (
                 list(sequence.blocks),
+                list(sequence.tail),
                 sequence.num_published_blocks,
                 _checkpoint(sequence.state),
                 sequence.state_index,
@@ -407,6 +422,8 @@ def snapshot(memory: HybridMemory) -> dict[str, Any]:
     if isinstance(store, SlabStateStore):
         view["slabs"] = {page: _slab(slab) for page, slab in store.slabs.items()}
         view["free_active_slots"] = store.free_active_slots
+    if isinstance(memory.cache.attention, PackedTails):
+        view["tails"] = memory.cache.attention.free_slots()
     for name in ("retention", "pinning"):
         demand = getattr(getattr(memory, name), "demand", None)
         if demand is not None:

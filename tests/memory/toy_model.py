@@ -115,6 +115,12 @@ class PhysicalMemory:
         }
         for pool in memory.cache.pools:
             pool.on_reassign = partial(self._wipe_after, pool.on_reassign, pool)
+        attention = memory.cache.attention
+        self.block_size = attention.kernel_block_size
+        self.blocks_per_page = attention.blocks_per_page
+        attention.take = partial(  # type: ignore[method-assign]
+            self._take_wiped, attention.take
+        )
 
     def _wiped(self) -> list[Word]:
         return [None] * self.page_words
@@ -126,22 +132,38 @@ class PhysicalMemory:
         for page in pages:
             self.pages[pool.spec.name][page] = self._wiped()
 
+    def _take_wiped(
+        self, take: Callable[[SequenceMemory, int], None], sequence: SequenceMemory, end: int
+    ) -> None:
+        """Take blocks, and wipe the slots of slabs that others may have had."""
+        before = len(sequence.tail)
+        take(sequence, end)
+        for block_id in sequence.tail[before:]:
+            page, word = self._place([block_id], 0)
+            page[word : word + self.block_size] = [None] * self.block_size
+
     def _attention(self, page: int) -> list[Word]:
         return self.pages[self.memory.cache.attention_pool.spec.name][page]
 
     def _recurrent(self, page: int) -> list[Word]:
         return self.pages[self.memory.cache.states.pool.spec.name][page]
 
+    def _place(self, blocks: Sequence[int], position: int) -> tuple[list[Word], int]:
+        """Page and word of a token, given the ids of its sequence's blocks."""
+        block, offset = divmod(position, self.block_size)
+        page, part = divmod(blocks[block], self.blocks_per_page)
+        return self._attention(page), part * self.block_size + offset
+
     def write_kv(self, blocks: Sequence[int], position: int, value: int) -> None:
-        block, offset = divmod(position, self.memory.block_size)
-        self._attention(blocks[block])[offset] = value
+        page, word = self._place(blocks, position)
+        page[word] = value
 
     def read_kv(self, blocks: Sequence[int], end: int) -> list[int]:
-        size = self.memory.block_size
-        return [
-            self._read(self._attention(blocks[position // size]), position % size)
-            for position in range(end)
-        ]
+        return [self._read(*self._place(blocks, position)) for position in range(end)]
+
+    def blocks(self, sequence: SequenceMemory) -> list[int]:
+        """Ids of a sequence's blocks."""
+        return self.memory.cache.attention.block_ids(sequence)
 
     def read_block(self, page: int) -> list[Word]:
         return self._attention(page)[: self.memory.block_size]
@@ -376,10 +398,11 @@ class ToyEngine:
     def _compute_state(self, request: ToyRequest) -> None:
         source = self.source_of(request)
         state = START if source is None else self.physical.read_state(source)
+        blocks = self.physical.blocks(request.sequence)
         for position in range(request.computed, request.end):
             token = request.tokens[position]
             state = state.after(token)
-            self.physical.write_kv(request.sequence.blocks, position, state.kv(token, position))
+            self.physical.write_kv(blocks, position, state.kv(token, position))
         assert request.sequence.state is not None
         self.physical.write_state(request.sequence.state, state)
 
@@ -389,7 +412,7 @@ class ToyEngine:
             return
         assert request.sequence.state is not None
         state = self.physical.read_state(request.sequence.state)
-        kv = self.physical.read_kv(request.sequence.blocks, request.computed)
+        kv = self.physical.read_kv(self.physical.blocks(request.sequence), request.computed)
         request.output.append(state.next_token(kv))
         if request.is_done:
             self.memory.release(request.sequence, request.computed)
@@ -413,7 +436,7 @@ class ToyEngine:
             if checkpoint.published_step < self.memory.cache.step:
                 assert self.physical.read_state(checkpoint) == self._true_states[key]
         for request in self.running:
-            kv = self.physical.read_kv(request.sequence.blocks, request.computed)
+            kv = self.physical.read_kv(self.physical.blocks(request.sequence), request.computed)
             assert tuple(kv) == request.truth.kv[: request.computed]
             source = self.source_of(request)
             if source is not None and not source.awaits_copy:

@@ -33,6 +33,7 @@ def memory_of_one(name: str, num_tokens: int, **changes: Any) -> HybridMemory:
         ("s0", "needs 13 pages of pool shared alone, which has 12"),  # 11 + 2
         ("s1", "needs 19 pages of pool shared alone, which has 12"),  # 11 + 2 * 4
         ("s2", "needs 18 pages of pool shared alone, which has 12"),  # 11 + 2 * 3 + a slab
+        ("s3", "needs 18 pages of pool shared alone, which has 12"),
         ("d0", "needs 21 pages of pool attention alone, which has 12"),
     ],
 )

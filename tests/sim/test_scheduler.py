@@ -299,7 +299,7 @@ def test_none_is_admitted_in_a_step_that_preempted() -> None:
 def test_equal_requests_leave_equal_step_tables_in_any_organization_with_room() -> None:
     """Without pressure or sharing, only the grid of the chunks tells organizations apart."""
     requests: Sequence[Any] = [request(4 + i, 5, at=0.003 * i) for i in range(6)]
-    records = [play(requests, toy_memory(name, 300)) for name in ("s0", "s1", "s2")]
+    records = [play(requests, toy_memory(name, 300)) for name in ("s0", "s1", "s2", "s3")]
     for record in records[1:]:
         assert record.steps.equals(records[0].steps)
         assert record.requests.equals(records[0].requests)

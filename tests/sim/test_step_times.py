@@ -45,11 +45,13 @@ def test_only_organizations_that_page_a_state_run_under_paged_kernels() -> None:
         for name, organization in catalog.items()
         if name != "s2_granite"
     }
-    assert {name for name, is_paged in paged.items() if is_paged} == {"s1", "s2"}
+    assert {name for name, is_paged in paged.items() if is_paged} == {"s1", "s2", "s3"}
     assert {"s0", "d0", "d0_m512"} <= paged.keys()
 
 
-@pytest.mark.parametrize(("organization", "paged"), [("s0", False), ("s1", True), ("s2", True)])
+@pytest.mark.parametrize(
+    ("organization", "paged"), [("s0", False), ("s1", True), ("s2", True), ("s3", True)]
+)
 def test_a_run_takes_the_times_of_its_organization(organization: str, paged: bool) -> None:
     overrides = ["campaign=q1", "budget=b63", f"organization={organization}", "seeds=[42000]"]
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):

@@ -5,6 +5,7 @@ Toy sizes in bytes: one KV token is 1, a recurrent state 12, a convolution state
     S0  page 13: a block of 4 tokens, or a whole state        grid 4 tokens
     S1  page 4:  a block of 4 tokens; a state is 3 + 1 pages  grid 4 tokens
     S2  page 4:  a state is 3 pages and one of a slab's 4 slots
+    S3  page 4:  as S2; a page holds two tail blocks of 2 tokens as well
     D0  unit 2:  a block of 2 tokens; a state has a pool of its own, grid 14 tokens
 """
 
@@ -18,7 +19,7 @@ from hsexp.config.device import DeviceConfig, StepTimeModel
 from hsexp.measure.records import RunRecord
 from hsexp.memory import HybridMemory, MemoryConfig, Observer, build_memory
 from hsexp.memory.geometry import ModelConfig, StateGeometry
-from hsexp.memory.organizations import D0, S0, S1, S2, Organization, OrganizationConfig
+from hsexp.memory.organizations import D0, S0, S1, S2, S3, Organization, OrganizationConfig
 from hsexp.memory.organizations.d0 import D0Config
 from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.eviction import EvictionConfig
@@ -35,7 +36,7 @@ from hsexp.workload import Request, Segment, Workload, generate, isolate
 from hsexp.workload.arrivals import PoissonArrivals
 from hsexp.workload.synthetic import SyntheticWorkload
 
-ORGANIZATIONS = ("s0", "s1", "s2", "d0")
+ORGANIZATIONS = ("s0", "s1", "s2", "s3", "d0")
 
 TOY = StateGeometry(kv_token_bytes=1, ssm_bytes=12, conv_bytes=1, composites=1)
 
@@ -91,9 +92,10 @@ def toy_memory(
         organization = D0(config, geometry, attention_fraction=attention / num_bytes)
     else:
         fields["checkpoint_grid"] = grid
-        fields |= {"slot_bytes": composites} if name == "s2" else {}
+        fields |= {"slot_bytes": composites} if name in ("s2", "s3") else {}
+        fields |= {"tail_block_size": 2} if name == "s3" else {}
         config = parse_union(OrganizationConfig, fields, path="organization")
-        organization = {"s0": S0, "s1": S1, "s2": S2}[name](config, geometry)
+        organization = {"s0": S0, "s1": S1, "s2": S2, "s3": S3}[name](config, geometry)
         num_bytes = (num_pages + 1) * organization.page_bytes
     settings = MemoryConfig(
         model=FALCON,  # the layout has a geometry of its own

@@ -68,6 +68,8 @@ class Branching:
     def _require_standing(self, sequence: SequenceMemory, num_tokens: int) -> None:
         """Refuse if the sequence's state cannot be that of `num_tokens` tokens."""
         cache, who = self.cache, f"request {sequence.request_id}"
+        if not cache.attention.allows_branches:
+            raise MemoryFault(f"{who} cannot be forked or kept: its tail shares pages with others")
         if cache.sequences.get(sequence.request_id) is not sequence:
             raise MemoryFault(f"{who} does not run and cannot be forked or kept")
         sharer = self.sharers.get(sequence.request_id)

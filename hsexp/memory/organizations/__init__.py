@@ -1,4 +1,4 @@
-"""The four organizations; `create` is the only place that chooses one."""
+"""The organizations; `create` is the only place that chooses one."""
 
 from typing import Annotated
 
@@ -10,13 +10,25 @@ from hsexp.memory.organizations.d0 import D0, D0Config
 from hsexp.memory.organizations.s0 import S0, S0Config
 from hsexp.memory.organizations.s1 import S1, S1Config
 from hsexp.memory.organizations.s2 import S2, S2Config
+from hsexp.memory.organizations.s3 import S3, S3Config
 
 OrganizationConfig = Annotated[
-    S0Config | S1Config | S2Config | D0Config, Field(discriminator="kind")
+    S0Config | S1Config | S2Config | S3Config | D0Config, Field(discriminator="kind")
 ]
 
 
-__all__ = ["D0", "S0", "S1", "S2", "Organization", "PoolPlan", "StateMix", "StatePlaces", "create"]
+__all__ = [
+    "D0",
+    "S0",
+    "S1",
+    "S2",
+    "S3",
+    "Organization",
+    "PoolPlan",
+    "StateMix",
+    "StatePlaces",
+    "create",
+]
 
 
 def create(config: OrganizationConfig, model: ModelConfig) -> Organization:
@@ -33,6 +45,8 @@ def create(config: OrganizationConfig, model: ModelConfig) -> Organization:
             return S1(config, geometry)
         case S2Config():
             return S2(config, geometry)
+        case S3Config():
+            return S3(config, geometry)
         case D0Config():
             fraction = config.attention_fraction or model.d0_attention_fraction
             if fraction is None:

@@ -15,6 +15,7 @@ from pydantic import PositiveInt
 
 from hsexp.config.base import Config
 from hsexp.config.fields import Name, OpenFraction
+from hsexp.memory.attention import AttentionStore, WholePages
 from hsexp.memory.checkpoint import StateStore
 from hsexp.memory.geometry import StateGeometry
 from hsexp.memory.policies.eviction.paper import ReleaseOrder
@@ -31,6 +32,11 @@ class OrganizationSettings(Config):
     num_admission_states: PositiveInt
     """Recurrent states that admission reserves for the request itself."""
     release_order: ReleaseOrder
+
+    @property
+    def kernel_block_size(self) -> int:
+        """Tokens of the smallest attention block, which is a block of vLLM's kernels."""
+        return self.block_size
 
 
 class SharedPoolSettings(OrganizationSettings):
@@ -106,10 +112,13 @@ class Organization(ABC):
     """Sizes and pools of one organization for one model geometry."""
 
     name: ClassVar[str]
+    config: OrganizationSettings
     block_size: int
     """Tokens of an attention block."""
     checkpoint_grid: int
     """Tokens between checkpoint boundaries."""
+    allows_branches: ClassVar[bool] = WholePages.allows_branches
+    """Whether sequences can be forked, keep leaves and write drafts."""
 
     def __init__(self, geometry: StateGeometry) -> None:
         self.geometry = geometry
@@ -130,9 +139,18 @@ class Organization(ABC):
             ValueError: the budget is too small for a pool of two pages.
         """
 
+    def build_attention(self, pools: Sequence[PagePool]) -> AttentionStore:
+        """The store of attention KV over the planned pools."""
+        return WholePages(pools[0], block_size=self.block_size)
+
     @abstractmethod
     def build_states(self, pools: Sequence[PagePool]) -> StateStore:
         """The store of recurrent and convolution states over the planned pools."""
+
+    @property
+    def kernel_block_size(self) -> int:
+        """Tokens of the smallest attention block, which is a block of vLLM's kernels."""
+        return self.config.kernel_block_size
 
     @property
     @abstractmethod
@@ -167,8 +185,9 @@ class Organization(ABC):
 
     def fits(self, nominal_bytes: int, mix: StateMix, repeats: int) -> bool:
         """Whether the mix fits `repeats` times, each repeat rounded up to whole blocks."""
+        block = self.kernel_block_size
         repeated = StateMix(
-            attention_tokens=self.attention_objects(mix) * self.block_size * repeats,
+            attention_tokens=-(-mix.attention_tokens // block) * block * repeats,
             checkpoints=mix.checkpoints * repeats,
         )
         return self.mix_bytes(repeated) <= nominal_bytes

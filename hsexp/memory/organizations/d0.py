@@ -38,6 +38,7 @@ class D0Config(OrganizationSettings):
 
 class D0(Organization):
     name: ClassVar[str] = "d0"
+    config: D0Config
 
     def __init__(
         self, config: D0Config, geometry: StateGeometry, *, attention_fraction: float

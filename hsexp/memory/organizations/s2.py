@@ -20,18 +20,23 @@ from hsexp.memory.pool import PagePool
 from hsexp.memory.slab import SlabStateStore
 
 
-class S2Config(SharedPoolSettings):
+class SlabSettings(SharedPoolSettings):
+    """Settings of an organization whose convolution states have slots in slabs."""
+
+    slot_bytes: PositiveInt
+    """Bytes of one convolution slot; the convolution states of a checkpoint must fit."""
+
+
+class S2Config(SlabSettings):
     """S2: S1 with convolution slots packed in slabs (Section 3.4)."""
 
     kind: Literal["s2"]
-    slot_bytes: PositiveInt
-    """Bytes of one convolution slot; the convolution states of a checkpoint must fit."""
 
 
 class S2(S1):
     name: ClassVar[str] = "s2"
 
-    def __init__(self, config: S2Config, geometry: StateGeometry) -> None:
+    def __init__(self, config: SlabSettings, geometry: StateGeometry) -> None:
         super().__init__(config, geometry)
         self._require_slots(config.slot_bytes)
         self.num_slots = self.page_bytes // config.slot_bytes

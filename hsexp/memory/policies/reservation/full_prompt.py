@@ -6,6 +6,7 @@ stands for it.
 
 from typing import Literal
 
+from hsexp.memory.attention import AttentionStore
 from hsexp.memory.policies.reservation.rule import Reservation, ReservationSettings
 
 
@@ -15,7 +16,7 @@ class FullPrompt(ReservationSettings):
     kind: Literal["full_prompt"]
 
     def build(
-        self, *, block_size: int, reserve_fraction: float, num_admission_states: int
+        self, *, attention: AttentionStore, reserve_fraction: float, num_admission_states: int
     ) -> Reservation:
         return OrganizationsNumbers(
             reserve_fraction=reserve_fraction, num_states=num_admission_states

@@ -12,7 +12,8 @@ from typing import Literal
 
 from pydantic import NonNegativeInt
 
-from hsexp.memory.policies.reservation.rule import Reservation, ReservationSettings
+from hsexp.memory.attention import AttentionStore
+from hsexp.memory.policies.reservation.rule import Outstanding, Reservation, ReservationSettings
 from hsexp.memory.sequence import SequenceMemory
 
 
@@ -24,9 +25,9 @@ class Promised(ReservationSettings):
     """Pages of each pool that an admission beside other requests leaves free."""
 
     def build(
-        self, *, block_size: int, reserve_fraction: float, num_admission_states: int
+        self, *, attention: AttentionStore, reserve_fraction: float, num_admission_states: int
     ) -> Reservation:
-        return Promises(block_size=block_size, spare_pages=self.spare_pages)
+        return Promises(attention, spare_pages=self.spare_pages)
 
 
 class Promises(Reservation):
@@ -35,16 +36,18 @@ class Promises(Reservation):
     reserve_fraction = 0.0
     makes_promises = True
 
-    def __init__(self, *, block_size: int, spare_pages: int) -> None:
+    def __init__(self, attention: AttentionStore, *, spare_pages: int) -> None:
         self.spare_pages = spare_pages
-        self._block_size = block_size
+        self._attention = attention
 
     def num_states(self, num_planned: int) -> int:
         return 1 + num_planned
 
-    def outstanding(self, sequences: Iterable[SequenceMemory]) -> tuple[int, int]:
-        size, blocks, states = self._block_size, 0, 0
+    def outstanding(self, sequences: Iterable[SequenceMemory]) -> Outstanding:
+        missing, blocks, slots, states = self._attention.missing, 0, 0, 0
         for sequence in sequences:
-            blocks += max(-(-sequence.num_admitted_tokens // size) - len(sequence.blocks), 0)
+            pages, in_slabs = missing(sequence, sequence.num_admitted_tokens)
+            blocks += max(pages, 0)
+            slots += max(in_slabs, 0)
             states += sequence.num_planned
-        return blocks, states
+        return Outstanding(blocks=blocks, slots=slots, states=states)

@@ -12,8 +12,10 @@ no spare pages.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from hsexp.config.fields import Choice
+from hsexp.memory.attention import AttentionStore
 from hsexp.memory.sequence import SequenceMemory
 
 
@@ -35,9 +37,23 @@ class Reservation(ABC):
             num_planned: states beside the first one that it is going to take.
         """
 
-    def outstanding(self, sequences: Iterable[SequenceMemory]) -> tuple[int, int]:
-        """(blocks, states) that running requests were promised and have yet to take."""
-        return 0, 0
+    def outstanding(self, sequences: Iterable[SequenceMemory]) -> "Outstanding":
+        """What running requests were promised and have yet to take."""
+        return NOTHING
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outstanding:
+    """Promises that are not kept yet."""
+
+    blocks: int
+    """Attention pages."""
+    slots: int
+    """Attention blocks in shared pages (`hsexp.memory.tails`)."""
+    states: int
+
+
+NOTHING = Outstanding(blocks=0, slots=0, states=0)
 
 
 class ReservationSettings(Choice):
@@ -45,12 +61,12 @@ class ReservationSettings(Choice):
 
     @abstractmethod
     def build(
-        self, *, block_size: int, reserve_fraction: float, num_admission_states: int
+        self, *, attention: AttentionStore, reserve_fraction: float, num_admission_states: int
     ) -> Reservation:
         """The reservation of one memory.
 
         Args:
-            block_size: tokens of an attention block.
+            attention: the store that counts blocks.
             reserve_fraction: as in the settings of the organization.
             num_admission_states: likewise.
         """

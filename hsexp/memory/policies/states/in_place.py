@@ -96,12 +96,16 @@ class StateInPlace(StateRule):
         index = computed // cache.checkpoint_grid - 1
         if (
             computed > max(sequence.num_prompt_tokens, sequence.num_admitted_tokens)
+            or computed > cache.attention.cacheable_end(sequence)
             or index >= len(keys)
             or keys[index] in cache.checkpoint_index.oldest
         ):
             return
-        blocks, states = self._reservation.outstanding(cache.sequences.values())
-        need = cache.by_pool(blocks, cache.states.pages_needed(1 + states))
+        promised = self._reservation.outstanding(cache.sequences.values())
+        need = cache.by_pool(
+            cache.attention.pages_for(promised.blocks, promised.slots),
+            cache.states.pages_needed(1 + promised.states),
+        )
         if any(pages > pool.num_free for pages, pool in zip(need, cache.pools, strict=True)):
             return
         checkpoint = self._copies.list_checkpoint(sequence, computed)
