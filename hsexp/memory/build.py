@@ -61,7 +61,7 @@ def build_memory(
         observer=observer,
         prefixes=prefixes,
     )
-    branching, retention = Branching(cache, max_leaves=max_leaves), config.retention.build()
+    branching, retention = Branching(cache, max_leaves=max_leaves), config.retention.build(cache)
     return HybridMemory(
         cache,
         branching=branching,

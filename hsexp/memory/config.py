@@ -13,8 +13,9 @@ from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.eviction import PAPER, EvictionConfig
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import CHUNK_ENDS, PlacementConfig
+from hsexp.memory.policies.pricing import PricedRetention
 from hsexp.memory.policies.reservation import FULL_PROMPT, ReservationConfig
-from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.memory.policies.retention import DemandedRetention, RetentionConfig
 from hsexp.memory.policies.states import PER_BOUNDARY, StatesConfig
 from hsexp.memory.policies.waiting import FIRST_COME, WaitingConfig
 
@@ -75,11 +76,18 @@ class MemoryConfig(Config):
         Raises:
             ValueError: names the rule, and what it cannot carry.
         """
-        why = self.states.refusal(
-            retention=self.retention.requesters is not None, branches=branches
-        )
+        why = self.states.refusal(retention=self.retention.keeps_states, branches=branches)
         if why is not None:
             raise ValueError(f"states {self.states.name} cannot be combined: {why}")
+
+    @model_validator(mode="after")
+    def _price_needs_ranks(self) -> Self:
+        if isinstance(self.retention, PricedRetention) and not self.eviction.knows_prefixes:
+            raise ValueError(
+                f"retention {self.retention.name} needs an order of eviction that ranks restart "
+                f"points, such as restart_point, got {self.eviction.name}"
+            )
+        return self
 
     @classmethod
     def without_policies(
@@ -95,7 +103,7 @@ class MemoryConfig(Config):
             model=model,
             organization=organization,
             admission=AdmissionConfig(headroom=0.0, cap=cap),
-            retention=RetentionConfig(name="off", requesters=None),
+            retention=DemandedRetention(name="off", requesters=None),
             pinning=PinningConfig(name="off", requesters=None, protected_fraction=0.0),
             **others,
         )

@@ -152,6 +152,9 @@ class HybridMemory:
             with_drafts=not nothing_runs,
         )
         refusal = self.admission.refusal(need, nothing_runs=nothing_runs)
+        if refusal is None and not nothing_runs:
+            headroom = self.admission.headroom_pages
+            refusal = self.retention.refusal(sequence.request_id, hit, need, headroom)
         if refusal is not None:
             self.cache.counters.refusals += 1
             if self.cache.observer is not None:
@@ -172,6 +175,7 @@ class HybridMemory:
         if self.reservation.makes_promises and num_tokens:
             sequence.num_planned = self.states.num_planned(hit, num_tokens)
         self.ask(sequence)
+        self.retention.on_admission(sequence.request_id, self._asked_for(sequence))
         if hit.checkpoint is not None:
             cache.attention_pool.hold(hit.blocks)
             cache.states.hold(hit.checkpoint)
@@ -188,7 +192,6 @@ class HybridMemory:
                     sequence.request_id, sequence.keys.checkpoints[sequence.state_index]
                 )
         self.unpin(sequence.request_id)
-        self.retention.on_admission(sequence.request_id, self._asked_for(sequence))
         if cache.observer is not None:
             cache.observer.on_adopt(sequence, hit)
 
@@ -328,6 +331,9 @@ class HybridMemory:
                 (`Branching.keep_leaf`); None keeps none.
         """
         self.states.leave(sequence, computed)
+        if computed >= sequence.num_prompt_tokens:
+            # Nobody computes the last token.
+            self.retention.on_finish(computed + 1 - sequence.num_prompt_tokens)
         if leaf is not None:
             self.branching.keep_leaf(sequence, computed, leaf)
         self._release(sequence)

@@ -40,6 +40,8 @@ class Demand:
         self._growth = 2.0 ** (1.0 / half_life)
         self._weight = 1.0
         """What the last arrival counts. It grows, where older ones would have to shrink."""
+        self._total = 0.0
+        """What all of them count."""
         self._counts: OrderedDict[Hashable, float] = OrderedDict()
         """By boundary; the one asked for longest ago comes first."""
 
@@ -47,6 +49,7 @@ class Demand:
         """A request that has not been counted yet asks for these boundaries."""
         counts = self._counts
         self._weight = weight = self._weight * self._growth
+        self._total += weight
         for key in keys:
             counts[key] = counts.get(key, 0.0) + weight
             counts.move_to_end(key)
@@ -55,6 +58,7 @@ class Demand:
         if weight > _MOST_WEIGHT:
             for key in counts:
                 counts[key] /= weight
+            self._total /= weight
             self._weight = 1.0
 
     def is_proven(self, key: Hashable | None) -> bool:
@@ -64,6 +68,10 @@ class Demand:
     def of(self, key: Hashable) -> float:
         """Requests that asked for the boundary, the older ones by their weight."""
         return self._counts.get(key, 0.0) / self._weight
+
+    def share(self, key: Hashable) -> float:
+        """Fraction of the requests that asked for the boundary, in [0, 1]."""
+        return self._counts.get(key, 0.0) / self._total if self._total else 0.0
 
     def is_equal(self, one: Hashable, other: Hashable) -> bool:
         """Whether the same requests asked for two boundaries of one prefix."""

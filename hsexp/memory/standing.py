@@ -9,9 +9,10 @@ class StandingRefusal:
 
     It may change when pages are freed, when its hit is lost, or when its hit gets deeper. A hit
     gets deeper when a deeper checkpoint is published, or the block in its gap if there is one.
+    Where restart points have ranks, it may also change with these and with every loss.
     """
 
-    __slots__ = ("cache", "hit", "losses", "num_tokens", "sequence", "supply")
+    __slots__ = ("cache", "hit", "losses", "num_tokens", "ranks", "sequence", "supply")
 
     def __init__(
         self,
@@ -35,7 +36,9 @@ class StandingRefusal:
         self.hit = hit
         self.num_tokens = num_tokens
         self.supply = cache.supply
-        self.losses = cache.num_losses if losses_matter else None
+        prefixes = cache.prefixes
+        self.ranks = None if prefixes is None else prefixes.version
+        self.losses = cache.num_losses if losses_matter or prefixes is not None else None
 
     def stands(self, sequence: SequenceMemory | None) -> bool:
         """Whether this sequence was refused, and would be refused again with the same tokens."""
@@ -44,5 +47,6 @@ class StandingRefusal:
             self.supply == cache.supply
             and self.sequence is sequence
             and (self.losses is None or self.losses == cache.num_losses)
+            and (cache.prefixes is None or self.ranks == cache.prefixes.version)
             and (gap is None or gap not in cache.block_index.oldest)
         )

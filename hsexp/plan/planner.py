@@ -196,13 +196,13 @@ def _resolve(
         "exact": _exact_of(launch, block),
     }
     if engine == "sim":
-        return RunConfig(engine=engine, **chosen)
+        return RunConfig.parse({"engine": engine, **chosen})
     if axes["trace"]:
         raise ConfigError(
             f"trace must be false unless engine is sim: engine {engine} records no state depths, "
             "got True"
         )
-    return VllmRunConfig(engine=engine, **_serving_of(launch), **chosen)
+    return VllmRunConfig.parse({"engine": engine, **_serving_of(launch), **chosen})
 
 
 def _content_of(workload: WorkloadConfig) -> dict[str, str | None]:

@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 
+from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
 from hsexp.engine.mini import SPECIAL_TOKENS, VOCABULARY, seeded_weights
 from hsexp.engine.settings import EngineSettings
@@ -149,7 +150,9 @@ class Engines:
         """One engine from start to end."""
         from hsexp.engine.report import engine_report
 
-        retention = RetentionConfig.parse(read_option("retention", scenario.retention))
+        retention = parse_union(
+            RetentionConfig, read_option("retention", scenario.retention), path="retention"
+        )
         settings = self._settings.model_copy(
             update={"retention": retention, "budget_bytes": self._budget(pool)}
         )

@@ -48,6 +48,8 @@ CASES: list[tuple[str, str, dict[str, Any], bool]] = [
     ("s2", "b63", {"eviction": "restart_point"}, False),
     ("d0", "b63", {"eviction": "value_per_byte", "pinning": "k1"}, False),
     ("s1", "b63", {"eviction": "replay_length", "placement": "junction"}, False),
+    ("s2", "b63", {"eviction": "restart_point", "retention": "priced"}, False),
+    ("d0", "b63", {"eviction": "replay_length", "retention": "priced"}, False),
     ("s0", "b63", {"waiting": "hit_first"}, False),
     ("s2", "b63", {"waiting": "hit_first", "pinning": "k1"}, False),
     ("d0", "b63", {"waiting": "hit_first", "eviction": "lru", "headroom": 0.1}, False),

@@ -21,7 +21,7 @@ from vllm.v1.request import Request, RequestStatus
 from vllm_scheduler import build_scheduler, vllm_config
 
 from hsexp.memory.policies.pinning import PinningConfig
-from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.memory.policies.retention import DemandedRetention
 
 DEMAND_KEYS = 30
 NUM_PAGES = {"s0": 24, "s1": 60, "s2": 36, "s3": 36, "d0": 60}
@@ -114,7 +114,7 @@ def test_after_many_requests_everything_is_as_long_as_at_the_start(
 ) -> None:
     chosen = toy_settings(organization, NUM_PAGES[organization], max_leaves=max_leaves).model_copy(
         update={
-            "retention": RetentionConfig(name="k2", requesters=2, demand_keys=DEMAND_KEYS),
+            "retention": DemandedRetention(name="k2", requesters=2, demand_keys=DEMAND_KEYS),
             "pinning": PinningConfig(
                 name="k1", requesters=1, protected_fraction=0.5, demand_keys=DEMAND_KEYS
             ),

@@ -31,7 +31,7 @@ from hsexp.memory.checkpoint import NO_LINE
 from hsexp.memory.organizations.d0 import D0Config
 from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.pinning import PinningConfig
-from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.memory.policies.retention import DemandedRetention
 from hsexp.memory.slab import SlabStateStore
 
 Word = int | None
@@ -77,7 +77,7 @@ def toy_settings(
         organization=config,
         budget_bytes=1 << 20,
         admission=AdmissionConfig(headroom=headroom, cap=cap),
-        retention=RetentionConfig(name="toy", requesters=retention),
+        retention=DemandedRetention(name="toy", requesters=retention),
         pinning=PinningConfig(name="toy", requesters=pinning, protected_fraction=1.0),
         max_leaves=max_leaves,
         **orders(eviction=eviction, waiting=waiting, placement=placement, reservation=reservation),

@@ -70,7 +70,9 @@ def settings(
         ),
         budget_bytes=read_option("budget", budget)["bytes"],
         admission=AdmissionConfig(headroom=headroom, cap=cap),
-        retention=RetentionConfig.parse(read_option("retention", retention)),
+        retention=parse_union(
+            RetentionConfig, read_option("retention", retention), path="retention"
+        ),
         pinning=PinningConfig.parse(read_option("pinning", pinning)),
         exact=exact,
         **orders(eviction=eviction, waiting=waiting, placement=placement, reservation=reservation),

@@ -32,6 +32,8 @@ from toy_memory import (
     NATIVE_ORDER,
     ORGANIZATIONS,
     PLACEMENTS,
+    PRICES,
+    RANKED,
     RESERVATIONS,
     STATES,
     WHOLE_PAGES,
@@ -122,6 +124,8 @@ class Setting:
     finishes_in_step: bool
     """Whether a finished request leaves before the step counter advances, as in the simulator."""
     eviction: str
+    price: float | None
+    """What a step costs, where the order ranks restart points; None has no price."""
     placement: str
     reservation: str
     states: str
@@ -138,6 +142,7 @@ class Setting:
         lonely = STATES[states].refusal(retention=False, branches=True) is not None
         lonely = lonely or organization not in WHOLE_PAGES
         branches = not lonely and rng.random() < 0.7
+        eviction = rng.choice(sorted(EVICTIONS))
         return cls(
             organization=organization,
             num_pages=rng.randint(few * composites, most * composites),
@@ -156,7 +161,8 @@ class Setting:
             branches=branches,
             keys=keys,
             finishes_in_step=rng.random() < 0.5,
-            eviction=rng.choice(sorted(EVICTIONS)),
+            eviction=eviction,
+            price=rng.choice((None, *PRICES)) if eviction in RANKED else None,
             placement=rng.choice(sorted(PLACEMENTS)),
             reservation=rng.choice(sorted(RESERVATIONS)),
             states=states,
@@ -174,6 +180,7 @@ class Setting:
             pinning=self.pinning,
             protected=self.protected,
             eviction=self.eviction,
+            price=self.price,
             placement=self.placement,
             reservation=self.reservation,
             states=self.states,
@@ -477,6 +484,7 @@ class Referee:
         prompt = prompt[: self._max_tokens]
         tokens = [*prompt, *self._some(16)][: self._max_tokens]
         request = self._new(tokens, len(prompt), len(prompt), choice(SALTS))
+        self.memory.enter(request.sequence, request.known)
         self.waiting.append(request)
         self._note("arrive", request, tokens, request.salt)
 

@@ -6,7 +6,7 @@ from hsexp.config.base import ConfigError
 from hsexp.config.catalog import read_option
 from hsexp.memory.policies.demand import DistinctRequesters
 from hsexp.memory.policies.pinning import PinningConfig
-from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.memory.policies.retention import DemandedRetention
 
 
 def test_a_requester_counts_once_for_a_key() -> None:
@@ -74,7 +74,7 @@ def test_every_policy_that_counts_demand_is_bounded_above_a_run_of_the_paper(
 
 def test_a_bound_of_no_keys_is_refused() -> None:
     with pytest.raises(ConfigError, match="demand_keys"):
-        RetentionConfig.parse({"name": "k2", "requesters": 2, "demand_keys": 0})
+        DemandedRetention.parse({"name": "k2", "requesters": 2, "demand_keys": 0})
     with pytest.raises(ConfigError, match="demand_keys"):
         PinningConfig.parse(
             {"name": "k1", "requesters": 1, "protected_fraction": 0.5, "demand_keys": -1}

@@ -22,9 +22,12 @@ from toy_memory import (
     NATIVE_ORDER,
     ORGANIZATIONS,
     PLACEMENTS,
+    PRICES,
+    RANKED,
     RESERVATIONS,
     STATES,
     all_free,
+    check_price,
     snapshot,
     toy_memory,
 )
@@ -71,6 +74,8 @@ class MemoryMachine(RuleBasedStateMachine):
             "reservation": data.draw(st.sampled_from(sorted(RESERVATIONS)), "reservation"),
             "num_admission_states": data.draw(st.sampled_from([1, 2]), "admission states"),
         }
+        if policies["eviction"] in RANKED:
+            policies["price"] = data.draw(st.sampled_from([None, *PRICES]), "price")
         few, many = NUM_PAGES[self.organization]
         num_pages = data.draw(st.integers(few * self.composites, many * self.composites), "pages")
         if STATES[policies["states"]].refusal(retention=True, branches=False):
@@ -124,6 +129,7 @@ class MemoryMachine(RuleBasedStateMachine):
         before = snapshot(engine.memory)
         hit = engine.lookup(request)
         assert hit.tokens < request.num_tokens
+        check_price(engine.memory, hit, engine.memory.admission_need(hit, request.num_tokens))
         refused = engine.refuses(request, hit)
         assert snapshot(engine.memory) == before
         if hit.ready and not refused:

@@ -7,6 +7,7 @@ import pytest
 from toy_memory import (
     EVICTIONS,
     MISS,
+    RANKED,
     admit,
     compute,
     leave_cached,
@@ -18,10 +19,8 @@ from toy_memory import (
 
 from hsexp.memory import HybridMemory, PagePool
 from hsexp.memory.checkpoint import Checkpoint, Slab
-from hsexp.memory.policies.eviction.ranked import RankedEviction, Ranking
+from hsexp.memory.policies.eviction.ranked import Ranking
 from hsexp.memory.prefixes import Demand, Restart
-
-RANKED = [name for name, option in EVICTIONS.items() if isinstance(option, RankedEviction)]
 
 
 def order_of(pool: PagePool) -> list[str]:

@@ -22,6 +22,7 @@ With three recurrent layers for each attention layer a checkpoint has three comp
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
+from copy import deepcopy
 from typing import Any
 
 from hsexp.config.base import parse_union
@@ -48,11 +49,14 @@ from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.eviction import EvictionConfig
 from hsexp.memory.policies.eviction.paper import ReleaseOrder
 from hsexp.memory.policies.eviction.queue import TwoEndedQueue
+from hsexp.memory.policies.eviction.ranked import Ranking
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import PlacementConfig
+from hsexp.memory.policies.pricing import Price, PricedRetention
 from hsexp.memory.policies.reservation import ReservationConfig
-from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.memory.policies.retention import DemandedRetention, RetentionConfig
 from hsexp.memory.policies.states import StatesConfig
+from hsexp.memory.prefixes import Block, Restart
 from hsexp.memory.slab import SlabStateStore
 from hsexp.memory.tails import PackedTails
 
@@ -134,6 +138,12 @@ EVICTIONS: dict[str, Any] = {
 }
 """Every order of eviction, by its name."""
 
+RANKED = [name for name, option in EVICTIONS.items() if option.knows_prefixes]
+"""Those that rank restart points, which priced retention needs."""
+
+PRICES = (0.5, 4.0, 30.0)
+"""Toy prices at which no, some and every restart point may be taken."""
+
 PLACEMENTS: dict[str, Any] = {
     name: parse_union(PlacementConfig, read_option("placement", name), path="placement")
     for name in standing_options("placement")
@@ -169,6 +179,7 @@ def toy_memory(
     num_states: int = 20,
     headroom: float = 0.0,
     retention: int | None = None,
+    price: float | None = None,
     pinning: int | None = None,
     protected: float = 1.0,
     eviction: str | None = None,
@@ -186,6 +197,7 @@ def toy_memory(
     Args:
         composites: of a checkpoint, 1 or 3.
         retention: K of S2+Retention, or None.
+        price: what a step costs, in prefill tokens, with priced retention; None keeps `retention`.
         pinning: K of pinning at preemption, or None.
         protected: fraction of the recurrent pool that pins may hold.
         eviction: one of `EVICTIONS`; None uses `standing_eviction`.
@@ -205,12 +217,17 @@ def toy_memory(
     else:
         model = {1: TINY, 3: TINY_3}[composites]
         nominal_bytes = (num_pages + 1) * create(config, model).plan(1 << 20).pools[0].page_bytes
+    kept: RetentionConfig = DemandedRetention(name="toy", requesters=retention)
+    if price is not None:
+        kept = PricedRetention(
+            kind="priced", name="toy", step_s=price, prefill_token_s=1.0, output_tokens=8
+        )
     memory = build_memory(
         MemoryConfig(
             model=model,
             organization=config,
             admission=AdmissionConfig(headroom=headroom, cap=64),
-            retention=RetentionConfig(name="toy", requesters=retention),
+            retention=kept,
             pinning=PinningConfig(name="toy", requesters=pinning, protected_fraction=protected),
             eviction=EVICTIONS[eviction or standing_eviction],
             placement=PLACEMENTS[placement],
@@ -449,3 +466,51 @@ def _checkpoint(state: Checkpoint | None) -> Any:
 
 def _slab(slab: Slab) -> Any:
     return (slab.page, slab.serial, slab.free_mask, slab.num_active)
+
+
+# -- priced retention ----------------------------------------------------------------------------
+
+
+def check_price(memory: HybridMemory, hit: Hit, need: list[int]) -> None:
+    """Give up what an admission with this hit may take, on a copy of the memory: exactly the pages
+    that it counts on can be taken before a restart point that it must keep loses one."""
+    if not isinstance(memory.retention, Price):
+        return
+    copy, hit, need = deepcopy((memory, hit, need))
+    cache, price = copy.cache, copy.retention
+    assert isinstance(price, Price) and isinstance(cache.prefixes, Ranking)
+    permit = price.permit(hit, need)
+    if hit.checkpoint is not None:
+        cache.attention_pool.hold(hit.blocks)
+        cache.states.hold(hit.checkpoint)
+    taken = {restart for restart, _ in permit.permitted}
+    kept = [each for each in cache.prefixes.proven() if each not in taken]
+    in_use = list(cache.prefixes.in_use())
+    for restart, _ in permit.permitted:
+        cache.prefixes.sacrifice_all(restart)
+    protected = [pages_of(copy, kept, in_use, pool) for pool in cache.pools]
+    for place, pool in enumerate(cache.pools):
+        assert len(protected[place]) == permit.kept[place]
+        count = pool.num_free - permit.kept[place]
+        assert not protected[place] & set(pool.take(count))
+    for restart in kept:
+        assert cache.checkpoint_index.oldest[restart.key] is restart.checkpoint
+        assert restart.supports
+
+
+def pages_of(
+    memory: HybridMemory, kept: list[Restart], in_use: list[Restart], pool: PagePool
+) -> set[int]:
+    """Free pages of this pool in restart points to keep, and in attention of those in use."""
+    pages: set[int] = set()
+    for restart in (*kept, *in_use):
+        if pool is memory.cache.attention_pool:
+            block: Block | None = restart.anchor
+            while block is not None:
+                pages.add(block.page)
+                block = block.parent
+        if pool is memory.cache.states.pool and restart.checkpoint.refs == 0:
+            pages.update(restart.checkpoint.pages)
+            if restart.checkpoint.slab is not None:
+                pages.add(restart.checkpoint.slab.page)
+    return {page for page in pages if pool.refs[page] == 0}

@@ -299,6 +299,7 @@ class ToyEngine:
                 num_prompt_tokens=len(prompt),
             ),
         )
+        self.memory.enter(request.sequence, request.num_tokens)
         self.waiting.append(request)
         return request
 

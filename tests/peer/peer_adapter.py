@@ -57,7 +57,7 @@ from hsexp.memory.organizations.s2 import S2Config
 from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.eviction.paper import ReleaseOrder
 from hsexp.memory.policies.pinning import PinningConfig
-from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.memory.policies.retention import DemandedRetention
 
 TESTS = "tests/v1/core/"
 """Where the tests are, below pytest's root."""
@@ -147,7 +147,7 @@ def engine_settings(
         organization=config,
         budget_bytes=budget_bytes,
         admission=AdmissionConfig(headroom=0.0, cap=cap),
-        retention=RetentionConfig(name="off", requesters=None),
+        retention=DemandedRetention(name="off", requesters=None),
         pinning=PinningConfig(name="off", requesters=None, protected_fraction=0.0),
     )
     assert settings.plan.pools[0].num_pages == num_blocks

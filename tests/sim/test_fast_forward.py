@@ -44,6 +44,13 @@ CELLS = {
     "restart points": {"budget": "b63", "headroom": 0.19, "eviction": "restart_point"},
     "in place": {"budget": "b63", "rate": 4.5, "states": "in_place", "placement": "junction"},
     "both": {"budget": "b83", "states": "in_place", "reservation": "promised", "sharing": 0.5},
+    "priced": {
+        "budget": "b63",
+        "rate": 4.5,
+        "sharing": 0.5,
+        "eviction": "restart_point",
+        "retention": "priced",
+    },
     "separated, crowded": {"budget": "b63", "retention": "k2", "rate": 4.5, "separate": True},
 }
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
-from toy_engine import ORGANIZATIONS, hit_first, play, request, toy_memory, workload_of
+from toy_engine import ORGANIZATIONS, eviction_of, hit_first, play, request, toy_memory, workload_of
 
 from hsexp.config.catalog import standing_options
 from hsexp.measure.records import RunRecord
@@ -60,6 +60,8 @@ def toy_requests(draw: st.DrawFn, *, max_shared: int = 28) -> list[dict[str, Any
 def toy_cases(draw: st.DrawFn, *, max_shared: int = 28) -> ToyCase:
     organization = draw(st.sampled_from(ORGANIZATIONS))
     states = draw(st.sampled_from(["per_boundary", "in_place"]))
+    eviction = draw(st.sampled_from(standing_options("eviction")))
+    prices = [0.2, 1.0, 10.0] if eviction_of(eviction).knows_prefixes else []
     return ToyCase(
         organization=organization,
         num_pages=draw(st.integers(8, 48)),
@@ -74,7 +76,8 @@ def toy_cases(draw: st.DrawFn, *, max_shared: int = 28) -> ToyCase:
             "states": states,
             "pinning": draw(st.sampled_from([None, 1, 2])),
             "protected": draw(st.sampled_from([0.5, 1.0])),
-            "eviction": draw(st.sampled_from(standing_options("eviction"))),
+            "price": draw(st.sampled_from([None, *prices])),
+            "eviction": eviction,
             "placement": draw(st.sampled_from(["chunk_ends", "junction", "every", "dense"])),
             "reservation": draw(st.sampled_from(["full_prompt", "promised"])),
         },

@@ -25,8 +25,9 @@ from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.eviction import EvictionConfig
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import PlacementConfig
+from hsexp.memory.policies.pricing import PricedRetention
 from hsexp.memory.policies.reservation import ReservationConfig
-from hsexp.memory.policies.retention import RetentionConfig
+from hsexp.memory.policies.retention import DemandedRetention, RetentionConfig
 from hsexp.memory.policies.states import StatesConfig
 from hsexp.memory.policies.waiting import FIRST_COME, WaitingConfig
 from hsexp.memory.policies.waiting.hit_first import HitFirst
@@ -62,6 +63,7 @@ def toy_memory(
     reserve: float = 0.0,
     admission_states: int | None = None,
     retention: int | None = None,
+    price: float | None = None,
     pinning: int | None = None,
     protected: float = 1.0,
     eviction: str = "paper",
@@ -72,9 +74,15 @@ def toy_memory(
 ) -> HybridMemory:
     """`num_pages` usable pages; D0's are attention pages, and `num_states` its recurrent units.
 
+    A step costs as much as `price` prefill tokens with priced retention; None keeps `retention`.
     A checkpoint consists of `composites` states. D0's grid is that `multiple` of tokens which holds
     one; the others have the `grid`.
     """
+    kept: RetentionConfig = DemandedRetention(name="toy", requesters=retention)
+    if price is not None:
+        kept = PricedRetention(
+            kind="priced", name="toy", step_s=price, prefill_token_s=1.0, output_tokens=20
+        )
     geometry = replace(TOY, composites=composites)
     fields: dict[str, Any] = read_option("organization", name) | {
         "block_size": 2 if name == "d0" else 4,
@@ -101,7 +109,7 @@ def toy_memory(
         model=FALCON,  # the layout has a geometry of its own
         organization=config,
         admission=AdmissionConfig(headroom=headroom, cap=1),
-        retention=RetentionConfig(name="toy", requesters=retention),
+        retention=kept,
         pinning=PinningConfig(name="toy", requesters=pinning, protected_fraction=protected),
         eviction=eviction_of(eviction),
         placement=placement_of(placement),
@@ -129,7 +137,9 @@ def falcon_settings(
         model=FALCON,
         organization=parse_union(OrganizationConfig, read_option("organization", name), path=name),
         admission=AdmissionConfig(headroom=headroom, cap=1),
-        retention=RetentionConfig.parse(read_option("retention", retention)),
+        retention=parse_union(
+            RetentionConfig, read_option("retention", retention), path="retention"
+        ),
         pinning=PinningConfig.parse(read_option("pinning", pinning)),
         eviction=eviction_of(eviction),
         placement=placement_of(placement),

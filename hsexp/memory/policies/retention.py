@@ -1,18 +1,23 @@
-"""Retention: which superseded states a running request keeps (Section 4.5, Q8)."""
+"""Retention: which superseded states a running request keeps (Section 4.5, Q8), and which cached
+ones an admission may not take (`policies.pricing`)."""
 
-from collections.abc import Hashable, Iterable
-from typing import Protocol
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Protocol
 
-from pydantic import PositiveInt
+from pydantic import Discriminator, PositiveInt, Tag
 
 from hsexp.config.base import Config
 from hsexp.config.fields import Name
+from hsexp.memory.cache import Cache
 from hsexp.memory.checkpoint import Checkpoint
 from hsexp.memory.policies.demand import DemandKeys, DistinctRequesters
+from hsexp.memory.policies.pricing import PricedRetention
+from hsexp.memory.sequence import Hit, Refusal
 
 
 class Retention(Protocol):
-    """Decides whether a request keeps a state after it has moved on to the next one."""
+    """Decides whether a request keeps a state after it has moved on to the next one, and whether an
+    admission may take what is cached."""
 
     def on_admission(self, request_id: int | str, keys: Iterable[Hashable]) -> None:
         """Called when a request is admitted, with the keys of its boundaries."""
@@ -21,8 +26,18 @@ class Retention(Protocol):
         """Whether the holder of a superseded state keeps the reference until it leaves."""
         ...
 
+    def on_finish(self, output_tokens: int) -> None:
+        """Called when a request leaves that has generated this many tokens."""
 
-class RetentionConfig(Config):
+    def refusal(
+        self, request_id: int | str, hit: Hit, need: Sequence[int], headroom: Sequence[int]
+    ) -> Refusal | None:
+        """None admits a request that needs `need` pages of each pool, which are free, while
+        `headroom` pages stay free. It may have to give up cached entries at its admission."""
+        ...
+
+
+class DemandedRetention(Config):
     """Producer-side checkpoint lifetime (Section 4.5, Q8)."""
 
     name: Name
@@ -31,13 +46,43 @@ class RetentionConfig(Config):
     running; null releases every superseded checkpoint."""
     demand_keys: DemandKeys = None
 
-    def build(self) -> Retention:
+    @property
+    def keeps_states(self) -> bool:
+        """Whether a running request may keep states that it has moved on from."""
+        return self.requesters is not None
+
+    def build(self, cache: Cache) -> Retention:
         if self.requesters is None:
             return ReleaseSuperseded()
         return RetainDemanded(self.requesters, demand_keys=self.demand_keys)
 
 
-class ReleaseSuperseded:
+RetentionConfig = Annotated[
+    Annotated[DemandedRetention, Tag("demanded")] | Annotated[PricedRetention, Tag("priced")],
+    Discriminator(lambda given: _kind_of(given)),
+]
+"""The first of them has no `kind`: it is older than the others, and cells have its values."""
+
+
+def _kind_of(given: Any) -> Any:
+    if isinstance(given, Mapping):
+        return given.get("kind", "demanded")
+    return getattr(given, "kind", "demanded")
+
+
+class EverythingGoes:
+    """An admission may take every free page."""
+
+    def on_finish(self, output_tokens: int) -> None:
+        pass
+
+    def refusal(
+        self, request_id: int | str, hit: Hit, need: Sequence[int], headroom: Sequence[int]
+    ) -> Refusal | None:
+        return None
+
+
+class ReleaseSuperseded(EverythingGoes):
     """Ordinary caching: a superseded state loses its reference at the next step."""
 
     def on_admission(self, request_id: int | str, keys: Iterable[Hashable]) -> None:
@@ -47,7 +92,7 @@ class ReleaseSuperseded:
         return False
 
 
-class RetainDemanded:
+class RetainDemanded(EverythingGoes):
     """S2+Retention: a published state that enough distinct requests asked for stays referenced
     until its holder finishes or is preempted."""
 

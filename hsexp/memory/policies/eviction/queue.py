@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from hsexp.config.fields import Choice
 
@@ -47,6 +47,9 @@ class EvictionOrder(Protocol):
 
 class EvictionSettings(Choice):
     """Settings of an order of eviction."""
+
+    knows_prefixes: ClassVar[bool] = False
+    """Whether the memory follows its prefixes for this order (`hsexp.memory.prefixes`)."""
 
     @abstractmethod
     def order(self, own: EvictionOrder) -> EvictionOrder:

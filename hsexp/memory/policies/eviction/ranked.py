@@ -18,7 +18,7 @@ checkpoint that has a slot in it (S2).
 import heapq
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import PositiveFloat
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 class RankedEviction(EvictionSettings):
     """An order that ranks restart points by a score."""
 
+    knows_prefixes: ClassVar[bool] = True
     half_life: PositiveFloat
     """Arrivals after which a request counts half in the demand for its prefix."""
 
@@ -57,8 +58,7 @@ class Ranking(Prefixes):
         self._ranked_at = -1
         self._useless: list[Restart] = []
         self._points: list[Restart] = []
-        self.num_proven = 0
-        """How many of the restart points are proven; they are the last ones."""
+        self._num_unproven = 0
 
     def build(self, pages: Iterable[int]) -> EvictionQueue:
         queue = RankedQueue(self, pages)
@@ -74,6 +74,22 @@ class Ranking(Prefixes):
         """Free restart points, the first one to go first."""
         self._rank()
         return self._points
+
+    def proven(self) -> list[Restart]:
+        """Those of the restart points that at least two requests asked for."""
+        self._rank()
+        return self._points[self._num_unproven :]
+
+    def in_use(self) -> Iterator[Restart]:
+        """Restart points whose checkpoints are held."""
+        return (each for each in self.restarts.values() if each.supports and each.checkpoint.refs)
+
+    def sacrifice_all(self, restart: Restart) -> None:
+        """Give up a restart point, and those that nobody needs because of it."""
+        while self.replaces_above(restart):
+            assert restart.above is not None
+            self.sacrifice(restart.above)
+        self.sacrifice(restart)
 
     def replaces_above(self, restart: Restart) -> bool:
         """Whether whoever asked for the restart point above it also asked for this one."""
@@ -99,7 +115,7 @@ class Ranking(Prefixes):
         useless.sort(key=_last_used)
         self._useless = useless
         self._points = self._by_score(unproven) + self._by_score(proven)
-        self.num_proven = len(proven)
+        self._num_unproven = len(unproven)
 
     def _by_score(self, restarts: list[Restart]) -> list[Restart]:
         scores = self._settings.scores(restarts, self)
@@ -255,12 +271,18 @@ class RankedQueue(EvictionQueue):
     def _next_point(self, points: list[Restart]) -> Restart | None:
         """Remove the first restart point that frees a page of this pool."""
         for place, restart in enumerate(points):
-            anchor = restart.anchor
-            if restart.checkpoint.pages[0] in self._states or (
-                anchor.num_live == 1 and anchor.page in self._blocks
-            ):
+            if restart.checkpoint.pages[0] in self._states or self._frees_attention(restart):
                 return points.pop(place)
         return None
+
+    def _frees_attention(self, restart: Restart) -> bool:
+        """Whether a free page of this pool caches attention that only this restart needs."""
+        block: Block | None = restart.anchor
+        while block is not None and block.num_live == 1:
+            if block.page in self._blocks:
+                return True
+            block = block.parent
+        return False
 
     def _pages_of(self, checkpoint: "Checkpoint", gone: "dict[Slab, int]") -> Iterator[int]:
         """The pages of a checkpoint, and its slab's if no other checkpoint is left in it.
