@@ -222,13 +222,15 @@ class ServingSettings(Axes, InServer, Config):
         """
         if self.admission.cap not in (None, cap):
             raise ConfigError(f"admission.cap {self.admission.cap} contradicts max_num_seqs {cap}")
-        settings = EngineSettings(
-            model=self._agreed(model),
-            budget_bytes=self.budget_bytes,
-            admission=AdmissionConfig(headroom=self.admission.headroom, cap=cap),
-            **{axis.name: self.resolve_part(axis) for axis in MEMORY_AXES},
-            max_leaves=self.max_leaves,
-            exact=self.exact,
+        settings = EngineSettings.parse(
+            {
+                "model": self._agreed(model),
+                "budget_bytes": self.budget_bytes,
+                "admission": AdmissionConfig(headroom=self.admission.headroom, cap=cap),
+                **{axis.name: self.resolve_part(axis) for axis in MEMORY_AXES},
+                "max_leaves": self.max_leaves,
+                "exact": self.exact,
+            }
         )
         if settings.leaves and not settings.layout.allows_branches:
             raise ConfigError(

@@ -93,6 +93,18 @@ def test_a_setting_that_an_order_does_not_have_is_refused_by_name(
         composed("campaign=q6", *overrides)
 
 
+def test_states_in_place_are_refused_beside_a_policy_that_they_cannot_carry() -> None:
+    refusal = "states in_place cannot be combined: retention keeps superseded states"
+    with pytest.raises(ConfigError, match=refusal):
+        planned("campaign=q6", *ONE_SEED, "states=in_place", "retention=k2")
+    model = ModelConfig.parse(read_option("model", "falcon_h1_mini"))
+    settings = ServingSettings.of({"organization": "s2", "states": "in_place"})
+    with pytest.raises(ConfigError, match="max_leaves 64 must be 0"):
+        settings.resolve(model, cap=8)
+    settings = ServingSettings.of({"organization": "s2", "states": "in_place", "max_leaves": 0})
+    assert settings.resolve(model, cap=8).states.name == "in_place"
+
+
 @pytest.mark.parametrize("setting", [f"{axis}={option}" for axis, option in OTHERS.items()])
 def test_an_order_means_nothing_to_a_campaign_without_requests(
     setting: str, command: Command
