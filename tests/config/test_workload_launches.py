@@ -82,3 +82,11 @@ def test_both_engines_plan_the_same_conversations() -> None:
         for cell in make_plan(launch, engine=engine).cells  # type: ignore[arg-type]
     }
     assert len(digests) == 1
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_small_machine_serves_about_sixty_requests_of_each_workload(name: str) -> None:
+    typed = (f"workload={name}", "device=cpu", "model=falcon_h1_mini", "organization=s2")
+    plan = planned("campaign=q6", *typed, "admission.headroom=0", "seeds=[76400]")
+    (cell,) = plan.cells
+    assert len(workload_of(parse_run(cell.config))[0].requests) == pytest.approx(60, abs=15)
