@@ -4,12 +4,14 @@ conf/analysis/<campaign>.yaml lists a campaign's tables and figures; conf/analys
 the families of tests that span several campaigns.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 from analysis.errors import AnalysisError
 from analysis.families import AnalysisConfig, Design, Family, Listing
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import options, read_file, remembered, shown
+
+Kind = TypeVar("Kind", bound=Listing)
 
 
 def load(campaign: str) -> AnalysisConfig:
@@ -48,6 +50,19 @@ def listing(campaign: str) -> Listing:
     data = _analysis(campaign)
     try:
         return Listing.parse({name: data[name] for name in Listing.model_fields if name in data})
+    except ConfigError as error:
+        raise AnalysisError(f"{shown('analysis', campaign)}: {error}") from None
+
+
+def parsed(campaign: str, kind: type[Kind]) -> Kind:
+    """The analysis of a campaign that is declared in its own way.
+
+    Raises:
+        AnalysisError: there is none, or its file is refused (field and value are named).
+    """
+    data = _analysis(campaign)
+    try:
+        return kind.parse(data)
     except ConfigError as error:
         raise AnalysisError(f"{shown('analysis', campaign)}: {error}") from None
 
