@@ -209,7 +209,7 @@ def test_what_two_restart_points_share_is_freed_by_the_last_of_them() -> None:
 
 # -- random play -----------------------------------------------------------------------------------
 
-PLAY_PAGES = {"s0": 26, "s1": 60, "s2": 56, "d0": 90}
+PLAY_PAGES = {"s0": 26, "s1": 60, "s2": 56, "s3": 52, "d0": 90}
 
 
 @pytest.mark.parametrize("eviction", RANKED)

@@ -9,6 +9,7 @@ import pytest
 from toy_memory import (
     MISS,
     STATES,
+    WHOLE_PAGES,
     all_free,
     cached_boundaries,
     cached_checkpoints,
@@ -147,6 +148,7 @@ def test_output_that_reaches_a_boundary_leaves_no_checkpoint(organization: str) 
     assert cached_boundaries(memory, sequence) == [16]
 
 
+@pytest.mark.parametrize("organization", WHOLE_PAGES)
 def test_a_resumed_prefill_leaves_checkpoints_in_its_output(organization: str) -> None:
     memory = in_place(organization)
     sequence = toy_sequence(memory, 1, 12)
@@ -234,6 +236,7 @@ def test_a_copy_is_done_though_its_request_leaves_after_the_step(organization: s
 # -- the end ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("organization", WHOLE_PAGES)
 @pytest.mark.parametrize("leave", ["preempt", "release"])
 @pytest.mark.parametrize(("end", "kept"), [(24, [8, 24]), (25, [8]), (23, [8])])
 def test_who_leaves_at_a_boundary_leaves_its_state_there(
