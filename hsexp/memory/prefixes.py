@@ -220,10 +220,14 @@ class Prefixes:
         pages: Sequence[int],
     ) -> None:
         """These pages are cached as the blocks of a prefix from block `start` on."""
+        blocks, block = self.blocks, None
         for index, (key, page) in enumerate(zip(block_keys, pages, strict=True), start):
-            block = self.blocks.get(key)
+            parent, block = block, blocks.get(key)
             if block is None:
-                block = self._block(keys, index)
+                if parent is None:
+                    block = self._block(keys, index)
+                else:  # the one before it in this call
+                    block = self._new_block(key, parent, index, keys)
             if not block.page:
                 self._set_page(block, page)
 
@@ -242,7 +246,7 @@ class Prefixes:
             assert key is not None
             tail = self.blocks.get(key)
             if tail is None:
-                tail = self._new_block(key, anchor, tokens, None)
+                tail = self._enter(Block(key, anchor, tokens, None))
             if not tail.page:
                 self._set_page(tail, page)
             anchor = tail
@@ -283,8 +287,17 @@ class Prefixes:
                 self.listeners[0].on_found(block)
             return
         block.page = 0
-        self._spread(block)
-        self._forget(block)
+        if block.children or block.restarts:
+            if block.is_reached:
+                self._spread(block)
+            return
+        del self.blocks[key]  # most are the end of their prefix
+        parent = block.parent
+        if parent is not None:
+            assert parent.children is not None
+            del parent.children[block]
+            if not parent.page:
+                self._forget(parent)
 
     def lose_checkpoint(self, checkpoint: "Checkpoint", found: "Checkpoint | None") -> None:
         """A checkpoint lost its key.
@@ -336,19 +349,22 @@ class Prefixes:
             missing.append((index, key))
             index -= 1
         block = None if index < 0 else self.blocks[names[index]]
-        boundaries = keys.checkpoints
         for index, key in reversed(missing):
-            depth = (index + 1) * self._sizes.block
-            place = (depth - 1) // self._sizes.grid
-            boundary = boundaries[place] if place < len(boundaries) else None
-            block = self._new_block(key, block, depth, boundary)
+            block = self._new_block(key, block, index, keys)
         assert block is not None
         return block
 
     def _new_block(
-        self, key: Hashable, parent: Block | None, depth: int, boundary: Hashable | None
+        self, key: Hashable, parent: Block | None, index: int, keys: "PrefixKeys"
     ) -> Block:
-        block = self.blocks[key] = Block(key, parent, depth, boundary)
+        depth = (index + 1) * self._sizes.block
+        place, boundaries = (depth - 1) // self._sizes.grid, keys.checkpoints
+        boundary = boundaries[place] if place < len(boundaries) else None
+        return self._enter(Block(key, parent, depth, boundary))
+
+    def _enter(self, block: Block) -> Block:
+        self.blocks[block.key] = block
+        parent = block.parent
         if parent is not None:
             if parent.children is None:
                 parent.children = {}
@@ -367,10 +383,15 @@ class Prefixes:
 
     def _set_page(self, block: Block, page: int) -> None:
         block.page = page
-        self._spread(block)
+        parent = block.parent
+        if parent is None or parent.is_reached:
+            self._spread(block)
 
     def _spread(self, block: Block) -> None:
-        """A block came or went: so did the prefix up to each block behind it."""
+        """A block came that is reached, or one that was reached went: so did those behind it."""
+        if not block.children and not block.restarts:  # most are the end of their prefix
+            block.is_reached = not block.is_reached
+            return
         changed = [block]
         while changed:
             block = changed.pop()

@@ -105,6 +105,13 @@ def test_states_in_place_are_refused_beside_a_policy_that_they_cannot_carry() ->
     assert settings.resolve(model, cap=8).states.name == "in_place"
 
 
+def test_a_price_beside_an_order_without_ranks_is_refused_before_any_run() -> None:
+    with pytest.raises(ConfigError, match=r"retention priced needs an order .*, got lru"):
+        planned("campaign=q6", *ONE_SEED, "retention=priced", "eviction=lru")
+    plan = planned("campaign=q6", *ONE_SEED, "retention=priced", "eviction=restart_point")
+    assert {cell.config["retention"]["kind"] for cell in plan.cells} == {"priced"}
+
+
 @pytest.mark.parametrize("setting", [f"{axis}={option}" for axis, option in OTHERS.items()])
 def test_an_order_means_nothing_to_a_campaign_without_requests(
     setting: str, command: Command

@@ -123,13 +123,18 @@ class Price:
         proven = [each for each in ranking.proven() if each.checkpoint is not hit.checkpoint]
         kept: list[Restart] = []
         permitted: list[Restart] = []
-        cover = self._cover(hit)
-        for restart in reversed(proven):
-            frees = self._bytes(cover.add(restart))
-            (permitted if self._value_s(restart) / frees < price else kept).append(restart)
         cover, pages = self._cover(hit), [0] * len(cache.pools)
-        for restart in kept:
-            pages = _sum(pages, cover.add(restart))
+        for restart in reversed(proven):
+            frees = cover.add(restart)
+            if self._value_s(restart) / self._bytes(frees) < price:
+                permitted.append(restart)
+            else:
+                kept.append(restart)
+                pages = _sum(pages, frees)
+        if permitted:  # what they share with others is freed by neither, or by the last of them
+            cover, pages = self._cover(hit), [0] * len(cache.pools)
+            for restart in kept:
+                pages = _sum(pages, cover.add(restart))
         for restart in ranking.in_use():
             pages = _sum(pages, cover.add_attention(restart))
         frees_of = [(restart, cover.add(restart)) for restart in permitted]

@@ -101,7 +101,11 @@ class Ranking(Prefixes):
             return
         self._ranked_at = self.version
         demand = self.demand
-        replaced = {each.above for each in self.restarts.values() if self.replaces_above(each)}
+        replaced = {
+            each.above
+            for each in self.restarts.values()
+            if each.above is not None and demand.is_equal(each.key, each.above.key)
+        }
         useless, unproven, proven = [], [], []
         for restart in self.restarts.values():
             if restart.checkpoint.refs:
@@ -118,6 +122,8 @@ class Ranking(Prefixes):
         self._num_unproven = len(unproven)
 
     def _by_score(self, restarts: list[Restart]) -> list[Restart]:
+        if len(restarts) < 2:
+            return restarts
         scores = self._settings.scores(restarts, self)
         order = sorted(range(len(restarts)), key=lambda i: (scores[i], restarts[i].last_used))
         return [restarts[i] for i in order]
@@ -147,14 +153,16 @@ class RankedQueue(EvictionQueue):
 
     def put(self, pages: Sequence[int], kind: PageKind, entries: Sequence[Any]) -> None:
         if kind == "attention":
-            known = self.ranking.blocks
+            known, blocks, plain = self.ranking.blocks, self._blocks, self._plain
             for page in pages:
-                entry = entries[page]
-                block = None if entry is None else known.get(entry)
+                block = known.get(entries[page])
                 if block is None or block.page != page:
-                    self._plain[page] = None
+                    plain[page] = None
                 else:
-                    self._put_block(page, block)
+                    blocks[page] = block
+                    if not block.num_live:
+                        self._push(block)
+            self._tidy()
             return
         for page in pages:
             entry = entries[page]
@@ -209,7 +217,9 @@ class RankedQueue(EvictionQueue):
     def on_found(self, block: Block) -> None:
         if block.page in self._plain:
             del self._plain[block.page]
-            self._put_block(block.page, block)
+            self._blocks[block.page] = block
+            if not block.num_live:
+                self._push(block)
 
     def on_orphaned(self, block: Block) -> None:
         if block.page in self._blocks:
@@ -314,16 +324,16 @@ class RankedQueue(EvictionQueue):
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _put_block(self, page: int, block: Block) -> None:
-        self._blocks[page] = block
-        if not block.num_live:
-            self._push(block)
-
     def _push(self, block: Block) -> None:
+        """Enter a block that no restart supports."""
         self._num_pushed += 1
         heapq.heappush(self._unproven, (-block.depth, self._num_pushed, block.page, block))
+
+    def _tidy(self) -> None:
+        """Drop entries of blocks that are supported again, or in use."""
+        most = 2 * len(self._blocks) + 64
         for heap in (self._unproven, self._orphans):
-            if len(heap) > 2 * len(self._blocks) + 64:
+            if len(heap) > most:
                 heap[:] = filter(self._is_orphan, heap)
                 heapq.heapify(heap)
 
@@ -333,16 +343,17 @@ class RankedQueue(EvictionQueue):
 
     def _next_orphan(self, *, proven: bool) -> Block | None:
         """Remove the next block that no restart needs."""
-        heap, is_proven = self._orphans if proven else self._unproven, self.ranking.demand.is_proven
+        blocks, is_proven = self._blocks, self.ranking.demand.is_proven
+        heap = self._orphans if proven else self._unproven
         while heap:
             entry = heapq.heappop(heap)
-            if not self._is_orphan(entry):
-                continue
             block = entry[3]
+            if block.num_live or blocks.get(entry[2]) is not block:
+                continue
             if not proven and is_proven(block.boundary):
                 heapq.heappush(self._orphans, entry)
                 continue
-            del self._blocks[block.page]
+            del blocks[entry[2]]
             return block
         return None
 
