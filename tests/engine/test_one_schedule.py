@@ -70,6 +70,19 @@ CASES: list[tuple[str, str, dict[str, Any], bool]] = [
     ("s3", "b63", {"exact": True, "pinning": "k1"}, False),
     ("s3", "b63", {"placement": "junction", "eviction": "lru", "waiting": "hit_first"}, False),
     ("s3", "b63", {"reservation": "promised", "placement": "junction"}, False),
+    (
+        "s3",
+        "b63",
+        {
+            "eviction": "restart_point",
+            "retention": "priced",
+            "reservation": "promised",
+            "states": "in_place",
+            "waiting": "hit_first",
+            "placement": "junction",
+        },
+        False,
+    ),
 ]
 
 

@@ -280,7 +280,7 @@ def stock(stress: dict[str, Any], engines: EngineProcess) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("organization", "pages"), [("s0", 90), ("s1", 60), ("s2", 54), ("d0", 70)]
+    ("organization", "pages"), [("s0", 90), ("s1", 60), ("s2", 54), ("s3", 50), ("d0", 70)]
 )
 def test_states_in_place_give_the_tokens_of_unpatched_vllm(
     organization: str,
