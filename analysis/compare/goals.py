@@ -1,7 +1,7 @@
 """How far a comparison is from the paper: errors by group beside chance, and the goals for them."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -222,6 +222,7 @@ def goals_table(
             "by chance: the mean |error| that seed noise alone would give (compare-errors). apart: "
             "numbers of different runs; those of the same runs count once.",
             *_seeds_notes(comparisons, beneath),
+            *_tries_notes(targets, rows),
         ),
         missing=missing,
     )
@@ -238,6 +239,13 @@ def _seeds_notes(
         f"Ours is over {named} fresh seeds. The paper's seed numbers draw other requests here than "
         "in the paper, so they deserve no preference. Tests use as many fresh seeds as the paper.",
     )
+
+
+def _tries_notes(targets: Targets, rows: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
+    """Where the tries at the goals that are not reached are written down."""
+    if targets.tries is None or all(row.get("reached") != "not reached" for row in rows):
+        return ()
+    return (f"Not reached: {targets.tries} has what was tried, with the best value.",)
 
 
 def _noise_rows(

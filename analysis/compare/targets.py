@@ -210,6 +210,8 @@ class Targets(Config):
     groups: dict[Name, Group]
     goals: tuple[Goal, ...]
     noise: NoiseGoal | None = None
+    tries: str | None = None
+    """File that says what was tried at the goals that are not reached."""
     families: tuple[Name, ...]
     """Families of conf/analysis/families, compared test by test."""
     confirmations: dict[Name, Name]

@@ -23,9 +23,13 @@ class Gauge:
 
 
 def gauge(record: RunRecord, column: str) -> Gauge:
-    """Samples of the run's poller; for a run without a poller, samples as it would take them."""
+    """Samples of the run's poller; for a run without a poller, samples as it would take them.
+
+    A simulated episode lasts longer than its run (`RunnerModel`), and the poller as long as the
+    episode.
+    """
     if record.samples is None:
-        samples = poll(record.steps, column)
+        samples = poll(record.steps, column, until_s=record.episode_s)
         times_s = POLL_PERIOD_S * np.arange(samples.size, dtype=np.float64)
         return Gauge(times_s=times_s, samples=samples)
     return Gauge(
@@ -34,14 +38,19 @@ def gauge(record: RunRecord, column: str) -> Gauge:
     )
 
 
-def poll(steps: pd.DataFrame, column: str) -> NDArray[np.int64]:
+def poll(steps: pd.DataFrame, column: str, *, until_s: float | None = None) -> NDArray[np.int64]:
     """A gauge at every whole second from the start of the run to the end of its last step; 0 while
-    nothing runs. Sample k was taken at k seconds."""
+    nothing runs. Sample k was taken at k seconds.
+
+    Args:
+        until_s: end of the polling, if it goes on after the last step.
+    """
     if steps.empty:
         return np.empty(0, dtype=np.int64)
     start = steps["start_s"].to_numpy(dtype=np.float64)
     end = start + steps["num_steps"].to_numpy() * steps["step_s"].to_numpy(dtype=np.float64)
-    times = np.arange(0.0, end[-1] + TIME_TOLERANCE_S, POLL_PERIOD_S)
+    last_s = end[-1] if until_s is None else max(end[-1], until_s)
+    times = np.arange(0.0, last_s + TIME_TOLERANCE_S, POLL_PERIOD_S)
     row = np.searchsorted(start, times, side="right") - 1
     busy = (row >= 0) & (times < end[row])
     return np.where(busy, steps[column].to_numpy(dtype=np.int64)[row], 0)

@@ -1,6 +1,7 @@
 """The comparison with the paper: hand-counted errors, and nothing missing without a name."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -229,6 +230,19 @@ def test_tuned_and_held_out_errors_are_summed_up_apart_and_goals_are_judged_over
         ("largest", "tuned"): "reached",
         ("largest", "held-out"): "not reached",
     }
+
+
+@pytest.mark.parametrize(("at_most", "is_named"), [(0.001, True), (100.0, False)])
+def test_a_goal_that_is_not_reached_names_the_file_with_the_tries(root, at_most, is_named):
+    goal = {"title": "mean", "groups": ["levels"], "measure": "mean", "at_most": at_most}
+    declared = targets(target_set(), goals=[goal]).model_copy(update={"tries": "tries.md"})
+    summary = page(declared, Sources(root, engine="sim"))[-1]
+    assert any("tries.md" in note for note in summary.notes) == is_named
+
+
+def test_the_tries_at_the_papers_goals_are_written_down():
+    tries = Path(__file__).parents[2] / str(load_targets("paper").tries)
+    assert "## Goals not reached" in tries.read_text(encoding="utf-8")
 
 
 def test_a_goal_with_unmeasured_targets_is_reached_only_so_far(root):

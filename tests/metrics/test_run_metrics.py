@@ -118,6 +118,15 @@ def test_the_poller_sees_whole_seconds_and_idle_as_zero():
     assert metrics["waiting_mean"] == 0.2
 
 
+def test_a_simulated_poller_goes_on_until_the_end_of_the_episode():
+    run = record()
+    run.episode_s = 7.0
+    metrics = summarize(run)
+    assert metrics["running_mean"] == 5 / 8  # 0, 1, 2, 2 and four idle samples
+    assert metrics["running_median"] == 0.0
+    assert metrics["waiting_mean"] == 1 / 8
+
+
 def test_an_idle_gap_between_two_stretches_is_polled_as_zero():
     steps = [(0.0, 1, 1.5, 1, 0, 3, 4), (3.5, 1, 1.0, 1, 0, 5, 6)]
     assert poll(record(steps=steps).steps, "running").tolist() == [3, 3, 0, 0, 5]
