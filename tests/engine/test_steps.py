@@ -92,7 +92,11 @@ def serve(core: ToyCore, *, num_requests: int, seed: int, priorities: int = 1) -
 
 
 ORDERS = {"eviction": "lru", "waiting": "hit_first"}
-TIGHTER_POOLS = TIGHT_POOLS | {"d0": TIGHT_POOLS["d0"] | {"num_pages": 64}}
+TIGHTER_POOLS = TIGHT_POOLS | {
+    "s1": {"num_pages": 23},
+    "s2": {"num_pages": 25},
+    "d0": {"num_pages": 64, "num_states": 7},
+}
 """With states in place fewer requests are preempted."""
 CASES: list[dict[str, Any]] = [
     {},

@@ -80,7 +80,13 @@ def toy_settings(
         retention=DemandedRetention(name="toy", requesters=retention),
         pinning=PinningConfig(name="toy", requesters=pinning, protected_fraction=1.0),
         max_leaves=max_leaves,
-        **orders(eviction=eviction, waiting=waiting, placement=placement, reservation=reservation),
+        **orders(
+            eviction=eviction,
+            waiting=waiting,
+            placement=placement,
+            reservation=reservation,
+            states=states,
+        ),
     )
     if not isinstance(config, D0Config):
         budget_bytes = (num_pages + 1) * settings.plan.pools[0].page_bytes
@@ -119,6 +125,9 @@ class ToyWorker:
         self.num_steps = 0
         self._places: dict[int, list[tuple[int, int]]] = {}
         """(page, word) of every word of a state, by composite id."""
+        self._copied: dict[int, list[tuple[int, int]]] = {}
+        """Likewise of the copies: a checkpoint that is one has no composite, and no request reads
+        it."""
 
     def _wiped(self) -> list[Word]:
         return [None] * self._words
@@ -163,11 +172,13 @@ class ToyWorker:
             return
         sources = self._places_of(copy.source, copy.source_line)
         targets = self._places_of(copy.target, copy.target_line)
+        self._copied[copy.target[0]] = targets
         for (page, word), (new_page, new_word) in zip(sources, targets, strict=True):
             self.recurrent[new_page][new_word] = self.recurrent[page][word]
 
     def _enter(self, composite_id: int, pages: Sequence[int], line: int) -> None:
         places = self._places[composite_id] = self._places_of(pages, line)
+        self._copied.pop(composite_id, None)
         for page, word in places:
             self.recurrent[page][word] = None
 
@@ -236,9 +247,15 @@ class ToyWorker:
         return page, part * self.kernel_block_size + offset
 
     def read_state(self, composite_id: int) -> ModelState:
-        words = [
-            self._read(self.recurrent, page, word) for page, word in self._places[composite_id]
-        ]
+        return self._state_at(self._places[composite_id])
+
+    def read_checkpoint(self, first_page: int) -> ModelState:
+        """A cached state, whether a request computed it or it is a copy."""
+        copied = self._copied.get(first_page)
+        return self.read_state(first_page) if copied is None else self._state_at(copied)
+
+    def _state_at(self, places: Sequence[tuple[int, int]]) -> ModelState:
+        words = [self._read(self.recurrent, page, word) for page, word in places]
         return ModelState(parts=tuple(words[:PARTS]), window=tuple(words[PARTS:]))
 
     def read_block(self, page: int) -> list[Word]:
@@ -438,7 +455,7 @@ class ToyCore:
             assert tuple(self.worker.read_block(page)[: len(valid)]) == valid
         for key, checkpoint in self.memory.cache.checkpoint_index:
             truth, end = self._truth_of(key)
-            assert self.worker.read_state(checkpoint.pages[0]) == truth.states[end]
+            assert self.worker.read_checkpoint(checkpoint.pages[0]) == truth.states[end]
 
     def _truth_of(self, key: Any) -> tuple[Replay, int]:
         """What an entry must hold: a request that has it, and the tokens that it stands at."""

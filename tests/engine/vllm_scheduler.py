@@ -75,7 +75,13 @@ def settings(
         ),
         pinning=PinningConfig.parse(read_option("pinning", pinning)),
         exact=exact,
-        **orders(eviction=eviction, waiting=waiting, placement=placement, reservation=reservation),
+        **orders(
+            eviction=eviction,
+            waiting=waiting,
+            placement=placement,
+            reservation=reservation,
+            states=states,
+        ),
     )
 
 
