@@ -159,6 +159,18 @@ def test_a_checkpoint_with_incomplete_attention_is_useless(eviction: str) -> Non
 
 
 @pytest.mark.parametrize("eviction", RANKED)
+def test_a_duplicate_takes_the_place_of_the_block_that_is_lost(eviction: str) -> None:
+    memory = toy_memory("s0", 20, eviction=eviction)
+    for name in ("a", "b"):
+        leave_cached(memory, name, 9)
+    pool = memory.cache.attention_pool
+    oldest = memory.cache.block_index.oldest[(None, "X", 8)]
+    memory.cache.lose(pool, oldest, pool.entries[oldest], cause="reset")
+    assert shared_order(memory) == ["-", "state X8", "block X8"]  # both states, then the block
+    memory.check_integrity()
+
+
+@pytest.mark.parametrize("eviction", RANKED)
 def test_attention_of_a_checkpoint_in_use_goes_last(eviction: str) -> None:
     """A pin holds a state, and not its attention."""
     memory = toy_memory("s0", 20, pinning=1, eviction=eviction)
@@ -194,6 +206,25 @@ def test_a_restart_point_that_lost_a_page_in_one_pool_goes_on_in_the_other(evict
     ranking_of(memory).check_integrity()
 
 
+@pytest.mark.parametrize("eviction", ["restart_point"])
+def test_a_checkpoint_that_was_replaced_is_the_next_restart_point_of_its_prefix(
+    eviction: str,
+) -> None:
+    """D0: X has states at 8 and at 16. When the one at 16 is given up for its attention, the other
+    one is what is left of X, and X was hit before Y."""
+    memory = toy_memory("d0", 16, num_states=6, eviction=eviction)
+    leave_cached(memory, "X", 17)
+    leave_cached(memory, "Y", 9, content="Y")
+    for content, num_tokens in (("X", 17), ("Y", 9)):
+        memory.enter(
+            toy_sequence(memory, content + " again", num_tokens, content=content), num_tokens
+        )
+    assert order_of(memory.cache.attention_pool)[1:] == [
+        *(f"block X{end}" for end in range(16, 0, -2)),
+        *(f"block Y{end}" for end in range(8, 0, -2)),
+    ]
+
+
 @pytest.mark.parametrize("eviction", RANKED)
 def test_a_restart_point_that_was_given_up_is_whole_again_when_it_is_hit(eviction: str) -> None:
     memory = toy_memory("s0", 20, eviction=eviction)
@@ -223,6 +254,18 @@ def test_a_restart_point_that_deeper_ones_need_frees_only_its_state(eviction: st
     ranking.sacrifice(restart_of(memory, (None, "X", 8)))
     assert shared_order(memory)[1:] == ["state X8", "state X16", "block X16", "block X8"]
     memory.check_integrity()
+
+
+@pytest.mark.parametrize(("others", "is_given_up"), [(0, True), (1, False)])
+def test_what_a_restart_point_replaces_is_given_up_with_it(others: int, is_given_up: bool) -> None:
+    """Otherwise an admission that takes it would leave a restart point that nobody counted."""
+    memory = toy_memory("s0", 20, eviction="restart_point")
+    leave_cached(memory, "a", 17)
+    for number in range(others):
+        ask(memory, f"short {number}", 9, "X")
+    ranking_of(memory).sacrifice_all(restart_of(memory, (None, "X", 16)))
+    assert restart_of(memory, (None, "X", 16)).broken
+    assert restart_of(memory, (None, "X", 8)).broken == is_given_up
 
 
 # -- slabs -----------------------------------------------------------------------------------------
