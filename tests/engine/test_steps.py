@@ -95,6 +95,7 @@ ORDERS = {"eviction": "lru", "waiting": "hit_first"}
 TIGHTER_POOLS = TIGHT_POOLS | {
     "s1": {"num_pages": 23},
     "s2": {"num_pages": 25},
+    "s3": {"num_pages": 22},
     "d0": {"num_pages": 64, "num_states": 7},
 }
 """With states in place fewer requests are preempted."""
