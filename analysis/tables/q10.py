@@ -228,7 +228,7 @@ def ladder(ledgers: Ledgers) -> Table:
             ]
             wanted = sum(cell.place.sharing == sharing for cell in cells)
             complete = len(changes) == wanted > 0
-            row[f"q{sharing:g}_percent"] = (
+            row[_of_sharing(sharing)] = (
                 100.0 * float(np.expm1(np.mean(changes))) if complete else None
             )
         rows.append(row)
@@ -243,7 +243,7 @@ def ladder(ledgers: Ledgers) -> Table:
                     Column(
                         group="change, %",
                         heading=f"q = {sharing:g}",
-                        templates=(_PERCENT % f"q{sharing:g}_percent",),
+                        templates=(_PERCENT % _of_sharing(sharing),),
                     )
                     for sharing in sharings
                 ),
@@ -370,6 +370,11 @@ def _cells(ledgers: Ledgers, blocks: Iterable[str]) -> list[Cell]:
 def _place(cell: Cell) -> dict[str, Any]:
     axes = ("budget", "rate_per_s", "sharing")
     return {axis: cell.place.axes.get(axis) for axis in axes}
+
+
+def _of_sharing(sharing: float) -> str:
+    """Name of a column; a template cannot name one with a point."""
+    return f"q{100 * sharing:.0f}_percent"
 
 
 def _same_place(cells: Iterable[Cell], like: Cell, axes: Sequence[str]) -> Cell | None:

@@ -12,6 +12,7 @@ from analysis.ledgers import Ledgers
 from analysis.q10 import CAMPAIGN, Cell, cell_of, declaration
 from analysis.runs import Runs
 from analysis.tables import q10
+from analysis.tables.table import ABSENT
 from hsexp.config.arm import Arm
 
 CONFIG = declaration()
@@ -22,6 +23,10 @@ BLOCKS = {
     CONFIG.bounds.fine.block,
     CONFIG.bounds.boundless.block,
 }
+
+
+UNSAID = ("Holm p", "q")
+"""Controls are not adjusted, and conversations have no q."""
 
 
 class MadeUp:
@@ -143,3 +148,16 @@ def test_other_workloads_have_rows_of_their_own() -> None:
     rows = q10.stress(made_up({"s3_p": 104.0})).rows
     assert list(dict.fromkeys(rows["workload"])) == list(CONFIG.stress)
     assert rows["s3_p_percent"].to_numpy() == pytest.approx(4.0, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    "make", [q10.predictions, q10.grid, q10.latency, q10.ladder, q10.bounds, q10.stress]
+)
+def test_every_number_that_is_known_is_printed(make: Any) -> None:
+    table = make(made_up({"s3_p": 104.0}))
+    assert not table.missing
+    for view in table.views:
+        for line in table.cells(view):
+            both = zip(view, line, strict=True)
+            known = [text for column, text in both if column.heading not in UNSAID]
+            assert ABSENT not in known, line

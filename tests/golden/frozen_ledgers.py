@@ -39,13 +39,17 @@ CAMPAIGNS: dict[str, tuple[str, ...]] = {
     "live_separation": (),
     "granite_b160": (),
     "exact_cost": ("seeds=[42000,42001]", "budget=b63"),
+    "q10": ("seeds=[91000,91001]",),
 }
-"""Overrides by campaign. All but the last run whole, so that their tables miss nothing."""
+"""Overrides by campaign. Those without run whole, so that their tables miss nothing."""
 
 STEPS = ("submitted_work",)
 """Campaigns whose tables read the steps of their runs."""
 
 NUM_REQUESTS = 24
+NUM_CONVERSATIONS = 7
+"""About as many requests."""
+
 MEMORY = 0.5
 """Fraction of the budget: so few requests would not fill all of it."""
 
@@ -57,7 +61,11 @@ def plan_of(campaign: str, *overrides: str) -> Plan:
 def shortened(cell: Cell) -> Cell:
     """The cell with fewer requests in less memory, under its own name."""
     config = copy.deepcopy(cell.config)
-    config["workload"]["num_requests"] = NUM_REQUESTS
+    workload = config["workload"]
+    if "num_requests" in workload:
+        workload["num_requests"] = NUM_REQUESTS
+    else:
+        workload["num_conversations"] = NUM_CONVERSATIONS
     config["budget"]["bytes"] = int(MEMORY * config["budget"]["bytes"])
     return replace(cell, config=config)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from frozen_form import FOLDER, digest_of_text
-from frozen_ledgers import Runner, plan_of, write_short_ledgers
+from frozen_ledgers import CAMPAIGNS, Runner, plan_of, write_short_ledgers
 from frozen_project import (
     BY_ADOPTION,
     TABLE_NAMES,
@@ -136,8 +136,12 @@ def short_runs(root: Path) -> Freezer:
     """
     write_short_ledgers(root)
     by_adoption = {adoption: Ledgers(root, adoption=adoption) for adoption in get_args(Adoption)}
-    exact = Ledgers(root).frame("exact_cost")
-    narrowed = {"exact-cost": Ledgers(root, seeds=sorted(set(exact["seed"])))}
+    narrowed = {
+        name: Ledgers(root, seeds=sorted(set(Ledgers(root).attempts(campaign)["seed"])))
+        for campaign, overrides in CAMPAIGNS.items()
+        if overrides
+        for name in listing(campaign).tables
+    }
     freezer = Freezer(root)
     freezer.add_all(
         "from runs", lambda name, adoption: make(name, narrowed.get(name, by_adoption[adoption]))
