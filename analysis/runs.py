@@ -100,7 +100,11 @@ class Runs:
         """
         of_design = attempts[attempts["campaign"] == campaign]
         for axis, values in design.axes.items():
-            of_design = of_design[axis_of(of_design, axis).isin(values)]
+            column = axis_of(of_design, axis)
+            is_wanted = column.isin(values)
+            if None in values:  # a frame has no null in a column of numbers, but NaN
+                is_wanted |= column.isna()
+            of_design = of_design[is_wanted]
         if design.same_law:
             of_design = of_design[of_design["block"].isin(design.same_law)]
         wanted = sorted({*design.seeds, *of_design["seed"].tolist()} if seeds is None else seeds)

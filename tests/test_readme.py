@@ -84,6 +84,7 @@ TYPED = {
     "python -m hsexp campaign=paper": Typed(
         more="stage=plan seeds=[1]", shows="paper: 19 campaigns"
     ),
+    "python -m hsexp campaign=q10": Typed(more="stage=plan", shows="3780 cells"),
     "python -m hsexp -m campaign=q6 budget=b63,b83": Typed(
         more=f"{ONE_RUN} ledger=swept", shows="budget=b83  complete"
     ),

@@ -84,6 +84,14 @@ def test_runs_of_another_campaign_are_left_out(attempts, q6):
     assert len(select(pd.concat([attempts, other], ignore_index=True), q6).adopted) == 360
 
 
+def test_a_null_of_the_design_finds_its_rows_in_a_column_of_numbers(attempts, q6):
+    own = attempts.assign(sharing=float("nan"))  # as beside rows with a number
+    design = q6.design.model_copy(update={"sharing": (None,)})
+    both = pd.concat([own, attempts.assign(sharing=1.0)])
+    found = Runs.select(both, campaign="q6", design=design)
+    assert len(found.adopted) == len(attempts) and found.adopted["sharing"].isna().all()
+
+
 def test_arms_that_served_different_requests_are_no_pair(attempts, q6):
     attempts.loc[is_cell(attempts, D0, 76404), "workload_digest"] = "something else"
     base = D0.model_copy(update={"headroom": 0.0})
