@@ -355,7 +355,7 @@ class HybridCacheManager:
             if not nothing_runs:
                 self._refused_by_headroom = refusal.by_headroom
                 self.headroom_refusals += refusal.by_headroom
-                self._remember_refusal(request, sequence, hit)
+                self._remember_refusal(request, sequence, hit, by_price=refusal.by_price)
                 return None
             if not memory.give_way():
                 return None
@@ -381,13 +381,20 @@ class HybridCacheManager:
             self._enter_new_state(sequence, table)
         return self.get_blocks(request.request_id)
 
-    def _remember_refusal(self, request: Request, sequence: SequenceMemory, hit: Hit) -> None:
+    def _remember_refusal(
+        self, request: Request, sequence: SequenceMemory, hit: Hit, *, by_price: bool
+    ) -> None:
         """The next steps need not look again. A request that reads no cache has nothing to look
         for, and an observer wants to see every lookup."""
         if request.skip_reading_prefix_cache or self.memory.cache.observer is not None:
             return
         self._refusal = StandingRefusal(
-            self.memory.cache, sequence, hit, request.num_tokens, losses_matter=True
+            self.memory.cache,
+            sequence,
+            hit,
+            request.num_tokens,
+            losses_matter=True,
+            by_price=by_price,
         )
 
     def _extend(self, running: _Running, computed: int, end: int) -> PageIds | None:

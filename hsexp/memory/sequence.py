@@ -158,6 +158,9 @@ class Refusal:
     headroom: int
     """Pages that must stay free in addition."""
     free: int
+    """Free pages that it may count on."""
+    by_price: bool = False
+    """Whether others are free and not for this admission (`policies.pricing`)."""
 
     @property
     def by_headroom(self) -> bool:

@@ -9,7 +9,7 @@ class StandingRefusal:
 
     It may change when pages are freed, when its hit is lost, or when its hit gets deeper. A hit
     gets deeper when a deeper checkpoint is published, or the block in its gap if there is one.
-    Where restart points have ranks, it may also change with these and with every loss.
+    A refusal by price may also change with the ranks of restart points, and with every loss.
     """
 
     __slots__ = ("cache", "hit", "losses", "num_tokens", "ranks", "sequence", "supply")
@@ -22,6 +22,7 @@ class StandingRefusal:
         num_tokens: int,
         *,
         losses_matter: bool,
+        by_price: bool = False,
     ) -> None:
         """
         Args:
@@ -30,15 +31,16 @@ class StandingRefusal:
             losses_matter: False if the request would be refused without its hit as well, and no
                 branch owes copies and no promises count. A lost checkpoint frees a slot, which
                 these copies and the states of promises count on.
+            by_price: whether it was refused by price.
         """
         self.cache = cache
         self.sequence = sequence
         self.hit = hit
         self.num_tokens = num_tokens
         self.supply = cache.supply
-        prefixes = cache.prefixes
+        prefixes = cache.prefixes if by_price else None
         self.ranks = None if prefixes is None else prefixes.version
-        self.losses = cache.num_losses if losses_matter or prefixes is not None else None
+        self.losses = cache.num_losses if losses_matter or by_price else None
 
     def stands(self, sequence: SequenceMemory | None) -> bool:
         """Whether this sequence was refused, and would be refused again with the same tokens."""
@@ -47,6 +49,6 @@ class StandingRefusal:
             self.supply == cache.supply
             and self.sequence is sequence
             and (self.losses is None or self.losses == cache.num_losses)
-            and (cache.prefixes is None or self.ranks == cache.prefixes.version)
+            and (cache.prefixes is None or self.ranks in (None, cache.prefixes.version))
             and (gap is None or gap not in cache.block_index.oldest)
         )

@@ -401,6 +401,7 @@ class SimScheduler:
             losses_matter=fits_without_hit
             or left < cache.checkpoint_grid
             or self.memory.reservation.makes_promises,
+            by_price=refusal.by_price,
         )
 
     def _still_refused(self, head: SimRequest) -> bool:

@@ -574,7 +574,12 @@ class Referee:
         self._standing = [
             (
                 StandingRefusal(
-                    memory.cache, request.sequence, hit, known, losses_matter=losses_matter
+                    memory.cache,
+                    request.sequence,
+                    hit,
+                    known,
+                    losses_matter=losses_matter,
+                    by_price=refusal.by_price,
                 ),
                 request,
                 known,

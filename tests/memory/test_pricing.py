@@ -290,8 +290,11 @@ def test_a_refusal_of_the_price_ends_when_demand_changes() -> None:
     memory = with_two_contexts(CHEAP, free=3)
     sequence = waiting(memory)
     hit = memory.lookup(sequence, 17)
-    assert memory.refusal(sequence, hit, 17, nothing_runs=False) is not None
-    standing = StandingRefusal(memory.cache, sequence, hit, 17, losses_matter=False)
+    refusal = memory.refusal(sequence, hit, 17, nothing_runs=False)
+    assert refusal is not None and refusal.by_price
+    standing = StandingRefusal(
+        memory.cache, sequence, hit, 17, losses_matter=False, by_price=refusal.by_price
+    )
     assert standing.stands(sequence)
     memory.enter(toy_sequence(memory, "new", 9, content="V"), 9)
     assert not standing.stands(sequence)
@@ -301,9 +304,24 @@ def test_a_refusal_of_the_price_ends_when_a_restart_point_is_lost() -> None:
     memory = with_two_contexts(CHEAP, free=3)
     sequence = waiting(memory)
     hit = memory.lookup(sequence, 17)
-    standing = StandingRefusal(memory.cache, sequence, hit, 17, losses_matter=False)
+    standing = StandingRefusal(memory.cache, sequence, hit, 17, losses_matter=False, by_price=True)
     memory.cache.attention_pool.take(4)
     assert not standing.stands(sequence)
+
+
+def test_a_refusal_for_want_of_pages_outlives_a_change_of_ranks() -> None:
+    memory = with_two_contexts(CHEAP, free=3)
+    sequence = waiting(memory)
+    num_tokens = 4 * memory.cache.attention_pool.spec.num_pages * memory.block_size
+    hit = memory.lookup(sequence, 17)
+    refusal = memory.refusal(sequence, hit, num_tokens, nothing_runs=False)
+    assert refusal is not None and not refusal.by_price
+    assert refusal.free == memory.cache.attention_pool.num_free
+    standing = StandingRefusal(
+        memory.cache, sequence, hit, num_tokens, losses_matter=False, by_price=refusal.by_price
+    )
+    memory.enter(toy_sequence(memory, "new", 9, content="V"), 9)
+    assert standing.stands(sequence)
 
 
 # -- settings --------------------------------------------------------------------------------------

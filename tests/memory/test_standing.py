@@ -56,6 +56,7 @@ class RefusalMachine(MemoryMachine):
                         hit,
                         request.num_tokens,
                         losses_matter=losses_matter,
+                        by_price=refusal.by_price,
                     )
                     for losses_matter in {
                         True,

@@ -20,6 +20,7 @@ eviction, and so may a request that would run alone.
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import le
 from typing import ClassVar, Literal
 
 from pydantic import PositiveFloat
@@ -96,17 +97,33 @@ class Price:
     def refusal(
         self, request_id: int | str, hit: Hit, need: Sequence[int], headroom: Sequence[int]
     ) -> Refusal | None:
+        # What no restart point can change is decided without weighing any.
+        pools, self._named = self._cache.pools, None
+        wanted = [pages + more for pages, more in zip(need, headroom, strict=True)]
+        for place, pool in enumerate(pools):
+            if wanted[place] > pool.num_free:
+                return Refusal(
+                    pool=pool.spec.name,
+                    need=need[place],
+                    headroom=headroom[place],
+                    free=pool.num_free,
+                )
+        if all(map(le, wanted, self._ranking.num_plain())):
+            return None
         permit = self.permit(hit, need)
         short = []
-        for place, pool in enumerate(self._cache.pools):
+        for place, pool in enumerate(pools):
             free = pool.num_free - permit.kept[place]
-            if need[place] + headroom[place] > free:
-                self._named = None
+            if wanted[place] > free:
                 return Refusal(
-                    pool=pool.spec.name, need=need[place], headroom=headroom[place], free=free
+                    pool=pool.spec.name,
+                    need=need[place],
+                    headroom=headroom[place],
+                    free=free,
+                    by_price=True,
                 )
             spare = free - sum(pages[place] for _, pages in permit.permitted)
-            short.append(need[place] + headroom[place] - spare)
+            short.append(wanted[place] - spare)
         named = []
         for restart, pages in permit.permitted:
             if max(short) <= 0:

@@ -55,6 +55,7 @@ class Ranking(Prefixes):
     def __init__(self, settings: RankedEviction) -> None:
         super().__init__(half_life=settings.half_life)
         self._settings = settings
+        self._queues: list[RankedQueue] = []
         self._ranked_at = -1
         self._useless: list[Restart] = []
         self._points: list[Restart] = []
@@ -63,7 +64,12 @@ class Ranking(Prefixes):
     def build(self, pages: Iterable[int]) -> EvictionQueue:
         queue = RankedQueue(self, pages)
         self.listeners.append(queue)
+        self._queues.append(queue)
         return queue
+
+    def num_plain(self) -> list[int]:
+        """Free pages of each pool that nobody can need."""
+        return [queue.num_plain for queue in self._queues]
 
     def useless(self) -> list[Restart]:
         """Free checkpoints that are no restart points, the first one to go first."""
@@ -148,6 +154,11 @@ class RankedQueue(EvictionQueue):
         self._orphans: list[tuple[int, int, int, Block]] = []
         """Those that were found to be of a proven prefix."""
         self._num_pushed = 0
+
+    @property
+    def num_plain(self) -> int:
+        """Pages that go first, whatever the restart points are worth."""
+        return len(self._plain)
 
     # -- the seam --------------------------------------------------------------------------------
 
