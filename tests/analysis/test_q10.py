@@ -123,7 +123,7 @@ def test_the_best_baseline_is_one_that_the_cell_has() -> None:
     full = rows[rows["sharing"] == 1.0]
     assert set(full["best"]) == {"s2_f"} and set(full["best_fair"]) == {"s2_f"}
     assert full["s3_p_percent"].to_numpy() == pytest.approx(10.0, abs=0.2)
-    half = rows[rows["sharing"] < 1.0]
+    half = rows[(rows["sharing"] < 1.0) & (rows["budget"] != "b108")]  # f = 0 was chosen there
     assert set(half["best_fair"]) == {"s2_hit"}
 
 
