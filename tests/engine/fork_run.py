@@ -278,8 +278,8 @@ def copy_every_block(memory: Any) -> None:
     """Forks share nothing: a child gets copies of all blocks, as it gets one of the state."""
     admit, copies = memory.admit, memory.branching.copies
 
-    def admit_apart(sequence: Any, hit: Any) -> None:
-        admit(sequence, hit)
+    def admit_apart(sequence: Any, hit: Any, num_tokens: int = 0) -> None:
+        admit(sequence, hit, num_tokens)
         if hit.tokens % memory.checkpoint_grid:
             for block in range(hit.tokens // memory.block_size):
                 copies.list_page(sequence, block, hit.tokens)

@@ -14,9 +14,10 @@ from served_configs import FALCON_H1_7B, write_config
 from hsexp import serve
 from hsexp.config.catalog import CONF
 from hsexp.config.launch import parse_launch
+from hsexp.ending import EXIT_REFUSED
 from hsexp.plan.planner import make_plan
 from hsexp.plan.run import VllmRunConfig
-from hsexp.serve import EXIT_REFUSED, Command, main
+from hsexp.serve import Command, main
 from runners.vllm.api_server import with_reset
 from runners.vllm.command import environment_of
 
