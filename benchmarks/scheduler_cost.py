@@ -104,7 +104,19 @@ class Subject:
     scheduler: type[Scheduler] = HybridScheduler
     changes: dict[str, Any] = field(default_factory=dict, hash=False)
     """Fields of the organization's configuration."""
+    parts: dict[str, str] = field(default_factory=dict, hash=False)
+    """Policies that differ from those of the paper's campaigns."""
 
+
+P = {
+    "eviction": "restart_point",
+    "retention": "priced",
+    "reservation": "promised",
+    "states": "in_place",
+    "waiting": "hit_first",
+    "placement": "junction",
+}
+"""The policy of docs/q10.md."""
 
 STOCK = Subject(name="stock 512", organization="s0", scheduler=Scheduler)
 STOCK_NATIVE = Subject(name="stock 16", organization="d0", scheduler=Scheduler)
@@ -118,6 +130,10 @@ SUBJECTS = (
     STOCK_NATIVE,
     S0_AS_STOCK,
     *(Subject(name=name.upper(), organization=name) for name in ("s0", "s1", "s2", "d0")),
+    *(
+        Subject(name=f"{name.upper()} + P", organization=name, parts=P)
+        for name in ("s2", "s3", "d0")
+    ),
 )
 
 
@@ -153,7 +169,7 @@ class Run:
 
 def run(subject: Subject, load: Load, clock: Clock) -> Run:
     """Serve the whole load once; only the scheduler's own two calls are on the clock."""
-    chosen = settings(subject.organization, "b63", cap=load.cap)
+    chosen = settings(subject.organization, "b63", cap=load.cap, **subject.parts)
     chosen = chosen.model_copy(
         update={
             "budget_bytes": load.budget_bytes,
