@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Annotated
+from typing import Annotated, Any
 
 import pandas as pd
 from pydantic import Field, model_validator
@@ -125,10 +125,6 @@ class Cell:
         for values in product(*(design.values(axis) for axis in varied)):
             yield cls(runs, Arm(**dict(zip((axis.name for axis in varied), values, strict=True))))
 
-    @property
-    def name(self) -> str:
-        return f"{self.place.budget} {self.place.rate_per_s:g}/s"
-
     def known(self, names: Iterable[str]) -> list[str]:
         """Those of the named arms that the block has."""
         return [name for name in names if name in self.runs.design.arms]
@@ -163,6 +159,10 @@ class Cell:
             return None
         logs = self.logs(numerator, denominator)
         return None if logs is None else log_effect_percent(logs)
+
+    def changes_percent(self, names: Iterable[str], denominator: str | None) -> dict[str, Any]:
+        """Entries of a row: the change of each arm over one of them."""
+        return {f"{name}_percent": self.change_percent(name, denominator) for name in names}
 
     def need(self, names: Sequence[str]) -> Need:
         """What a table needs of these arms."""

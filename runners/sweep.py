@@ -27,7 +27,7 @@ from rich.text import Text
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.overrides import refuse_empty_sweeps
 from hsexp.config.searchpath import follow_hydra
-from hsexp.ending import EXIT_REFUSED, file_fault, print_error
+from hsexp.ending import EXIT_REFUSED, file_fault, refused
 from runners.launch import Analysis
 
 _SIDE_BY_SIDE = ("joblib", "ray", "submitit_local")
@@ -54,16 +54,15 @@ class SweepFolder(Callback):
             )
             follow_hydra(config.hydra.runtime)
         except ConfigError as error:
-            print_error(f"error: {error}")
-            sys.exit(EXIT_REFUSED)  # Hydra turns any other error in a callback into a warning
+            sys.exit(refused(error))  # Hydra turns any other error in a callback into a warning
         folder = Path(config.hydra.sweep.dir)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for old in folder.glob("job-*.json"):
                 old.unlink()
         except OSError as error:
-            print_error(
-                f"error: hydra.sweep.dir, the folder of the jobs' reports, cannot be written: "
+            refused(
+                f"hydra.sweep.dir, the folder of the jobs' reports, cannot be written: "
                 f"{file_fault(error) or error}"
             )
             sys.exit(EXIT_REFUSED)

@@ -134,8 +134,7 @@ def grid(ledgers: Ledgers) -> Table:
             "best_fair_tok_per_s": None if fair is None else cell.mean(fair),
             "best_fair_sd": None if fair is None else float(cell.values(fair).std(ddof=1)),
         }
-        for name in config.candidates:
-            row[f"{name}_percent"] = cell.change_percent(name, fair)
+        row |= cell.changes_percent(config.candidates, fair)
         rows.append(row)
     return _table(
         "q10-grid",
@@ -324,15 +323,12 @@ def stress(ledgers: Ledgers) -> Table:
                 "workload": block,
                 "budget": cell.place.budget,
                 "best_fair": fair,
-            }
-            row |= {
                 "rate_per_s": cell.place.rate_per_s,
                 "best_fair_tok_per_s": None if fair is None else cell.mean(fair),
                 "best_fair_ttft_p99_s": None if fair is None else cell.mean(fair, TTFT),
                 "s3_p_ttft_p99_s": cell.mean("s3_p", TTFT),
             }
-            for name in config.candidates:
-                row[f"{name}_percent"] = cell.change_percent(name, fair)
+            row |= cell.changes_percent(config.candidates, fair)
             rows.append(row)
     return _table(
         "q10-stress",

@@ -92,8 +92,7 @@ def _describe(field: str, item: ErrorDetails) -> str:
     message = item["msg"].removeprefix("Value error, ")
     message = message.replace("Input should be ", "must be ").replace("Input should ", "must ")
     message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a mapping")
-    if isinstance(
-        item["input"], Mapping | ArgsKwargs
-    ):  # the message names the values that do not fit together
+    # Of several values that do not fit together, the message names each.
+    if isinstance(item["input"], Mapping | ArgsKwargs):
         return f"{field} {message}".strip()
     return f"{field or 'config'} {message}, got {item['input']!r}"

@@ -13,7 +13,6 @@ from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.eviction import PAPER, EvictionConfig
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import CHUNK_ENDS, PlacementConfig
-from hsexp.memory.policies.pricing import PricedRetention
 from hsexp.memory.policies.reservation import FULL_PROMPT, ReservationConfig
 from hsexp.memory.policies.retention import DemandedRetention, RetentionConfig
 from hsexp.memory.policies.states import PER_BOUNDARY, StatesConfig
@@ -82,7 +81,7 @@ class MemoryConfig(Config):
 
     @model_validator(mode="after")
     def _price_needs_ranks(self) -> Self:
-        if isinstance(self.retention, PricedRetention) and not self.eviction.knows_prefixes:
+        if self.retention.needs_ranks and not self.eviction.knows_prefixes:
             raise ValueError(
                 f"retention {self.retention.name} needs an order of eviction that ranks restart "
                 f"points, such as restart_point, got {self.eviction.name}"

@@ -82,8 +82,9 @@ def require_settings(launch: Launch, overrides: Sequence[str]) -> None:
         ]
         raise ConfigError("\n".join([*refusals, f"it uses {', '.join(sorted(campaign.settings))}"]))
     if isinstance(campaign, ServingCampaign):
-        _require_free(scaled(launch).serving, given_settings(overrides))
-        _require_drawn_arrivals(launch, given_settings(overrides))
+        given = given_settings(overrides)
+        _require_free(scaled(launch).serving, given)
+        _require_drawn_arrivals(launch, given)
 
 
 def foreign_settings(launch: Launch, overrides: Sequence[str]) -> dict[str, str]:

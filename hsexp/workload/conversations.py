@@ -20,7 +20,7 @@ from hsexp.config.fields import Name
 from hsexp.workload.arrivals import ArrivalsConfig, arrival_times
 from hsexp.workload.lengths import GammaTokens, LognormalTokens
 from hsexp.workload.prefixes import Prefixes
-from hsexp.workload.request import Request, Segment, Workload
+from hsexp.workload.request import Segment, Workload
 
 
 class ConversationWorkload(Config):
@@ -107,19 +107,7 @@ def converse(spec: ConversationWorkload, arrivals: ArrivalsConfig, seed: int) ->
                 )
             drawn.append((times[conversation][turn], prompt_tokens, output_tokens, tuple(history)))
     drawn.sort(key=lambda turn: turn[0])
-    return Workload(
-        name=spec.name,
-        requests=tuple(
-            Request(
-                request_id=i,
-                arrival_s=arrival_s,
-                prompt_tokens=prompt_tokens,
-                output_tokens=output_tokens,
-                segments=segments,
-            )
-            for i, (arrival_s, prompt_tokens, output_tokens, segments) in enumerate(drawn)
-        ),
-    )
+    return Workload.numbered(spec.name, drawn)
 
 
 def _turn_times(

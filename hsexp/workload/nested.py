@@ -16,7 +16,7 @@ from hsexp.config.fields import Fraction, Name
 from hsexp.workload.arrivals import ArrivalsConfig, arrival_times
 from hsexp.workload.lengths import GammaTokens, LognormalTokens
 from hsexp.workload.prefixes import Prefixes
-from hsexp.workload.request import Request, Segment, Workload
+from hsexp.workload.request import Segment, Workload
 from hsexp.workload.synthetic import zipf
 
 
@@ -71,15 +71,14 @@ def nest(spec: NestedWorkload, arrivals: ArrivalsConfig, seed: int) -> Workload:
 
     prefixes = Prefixes()
     paths = [_path(spec, prefixes, [int(child[i]) for child in children]) for i in range(n)]
-    return Workload(
-        name=spec.name,
-        requests=tuple(
-            Request(
-                request_id=i,
-                arrival_s=times[i],
-                prompt_tokens=spec.shared_tokens + int(suffixes[i]),
-                output_tokens=int(outputs[i]),
-                segments=paths[i] if shares[i] else (),
+    return Workload.numbered(
+        spec.name,
+        (
+            (
+                times[i],
+                spec.shared_tokens + int(suffixes[i]),
+                int(outputs[i]),
+                paths[i] if shares[i] else (),
             )
             for i in range(n)
         ),

@@ -1,9 +1,10 @@
 """A request as the engines see it, and a workload: the ordered requests of one seed."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Self
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +53,29 @@ class Workload:
     def __post_init__(self) -> None:
         if not self.requests:
             raise ValueError(f"workload {self.name} has no requests")
+
+    @classmethod
+    def numbered(
+        cls, name: str, drawn: Iterable[tuple[float, int, int, tuple[Segment, ...]]]
+    ) -> Self:
+        """The requests of a law, numbered in their order.
+
+        Args:
+            drawn: arrival, prompt tokens, output tokens and segments of each request.
+        """
+        return cls(
+            name=name,
+            requests=tuple(
+                Request(
+                    request_id=i,
+                    arrival_s=arrival_s,
+                    prompt_tokens=prompt_tokens,
+                    output_tokens=output_tokens,
+                    segments=segments,
+                )
+                for i, (arrival_s, prompt_tokens, output_tokens, segments) in enumerate(drawn)
+            ),
+        )
 
     @cached_property
     def digest(self) -> str:

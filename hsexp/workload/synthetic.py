@@ -19,7 +19,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from hsexp.config.base import Config
 from hsexp.config.fields import Fraction, Name, OpenFraction
 from hsexp.workload.arrivals import ArrivalsConfig, arrival_times
-from hsexp.workload.request import Request, Segment, Workload
+from hsexp.workload.request import Segment, Workload
 
 
 class _WorkloadLaw(Config):
@@ -118,15 +118,14 @@ def generate(
         mean=spec.prompt_mean_tokens - spec.shared_tokens,
     )
     outputs = _outputs(spec, gammas, rng)
-    return Workload(
-        name=spec.name,
-        requests=tuple(
-            Request(
-                request_id=i,
-                arrival_s=times[i],
-                prompt_tokens=spec.shared_tokens + suffixes[i],
-                output_tokens=outputs[i],
-                segments=_context(spec, int(contexts[i])) if shares[i] else (),
+    return Workload.numbered(
+        spec.name,
+        (
+            (
+                times[i],
+                spec.shared_tokens + suffixes[i],
+                outputs[i],
+                _context(spec, int(contexts[i])) if shares[i] else (),
             )
             for i in range(n)
         ),

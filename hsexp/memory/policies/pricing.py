@@ -47,6 +47,8 @@ class PricedRetention(Config):
     """Expected output of a request before any has finished; it counts like one that has."""
     keeps_states: ClassVar[bool] = False
     """Whether a running request may keep states that it has moved on from."""
+    needs_ranks: ClassVar[bool] = True
+    """Whether the order of eviction must rank restart points."""
 
     def build(self, cache: Cache) -> "Price":
         assert isinstance(cache.prefixes, Ranking), "the settings of a memory refuse other orders"

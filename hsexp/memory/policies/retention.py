@@ -2,7 +2,7 @@
 ones an admission may not take (`policies.pricing`)."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 from pydantic import Discriminator, PositiveInt, Tag
 
@@ -45,6 +45,8 @@ class DemandedRetention(Config):
     """Distinct requests that must have asked for a checkpoint before its holder keeps it while
     running; null releases every superseded checkpoint."""
     demand_keys: DemandKeys = None
+    needs_ranks: ClassVar[bool] = False
+    """Whether the order of eviction must rank restart points."""
 
     @property
     def keeps_states(self) -> bool:
