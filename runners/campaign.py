@@ -234,6 +234,7 @@ class _Launch:
                 trial.attempt,
                 requests=trial.requests,
                 steps=trial.steps,
+                trace=trial.trace,
                 replacing="kept a step table, which the one before had not; metrics are the same",
             )
             running.claim.release()

@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 import numpy as np
+import pandas as pd
 
 from hsexp.config.device import RunnerModel
 from hsexp.ledger import EngineFacts
@@ -10,8 +11,9 @@ from hsexp.measure.metrics import request_span_s, summarize
 from hsexp.measure.records import RunRecord
 from hsexp.plan.cells import Cell
 from hsexp.plan.run import RunConfig
-from hsexp.sim.depths import DepthRecorder
 from hsexp.sim.engine import simulate
+from hsexp.trace import TraceRecorder
+from hsexp.trace.episodes import depth_columns
 from hsexp.workload import Workload, WorkloadConfig, build, isolate
 from hsexp.workload.arrivals import ArrivalsConfig
 from runners.trial import Outcome
@@ -26,10 +28,9 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
     """
     config = RunConfig.parse(cell.config)
     workload, digest = workload_of(config)
-    recorder = DepthRecorder() if config.trace else None
     record = simulate(
         workload,
-        config.memory(recorder),
+        config.memory(),
         scheduler=config.scheduler,
         device=config.device,
         cap=config.admission.cap,
@@ -37,10 +38,12 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
         paged=config.paged,
         exact=config.exact,
         waiting=config.waiting,
+        trace=TraceRecorder() if config.trace else None,
     )
-    if recorder is not None:
-        request_ids = [request.request_id for request in workload.requests]
-        record.requests = record.requests.assign(**recorder.columns(request_ids))
+    if record.trace is not None:
+        request_ids = [str(request.request_id) for request in workload.requests]
+        depths = depth_columns(record.trace, request_ids)
+        record.requests = pd.concat([record.requests, depths], axis="columns")
     if config.device.runner is not None:
         record.episode_s = _episode_s(record, config.device.runner)
     engine = record.engine
@@ -48,6 +51,7 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
         metrics=summarize(record),
         requests=record.requests,
         steps=record.steps if record_steps else None,
+        trace=record.trace,
         engine=EngineFacts(
             engine="sim",
             device=config.device.name,

@@ -15,10 +15,12 @@ from hsexp.ledger import (
     EngineFacts,
     Metric,
     Provenance,
+    encode_arrow,
     encode_table,
     utc_now,
 )
 from hsexp.plan.cells import Cell
+from hsexp.trace import Trace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +33,8 @@ class Outcome:
     """Columns of `hsexp.measure.records.REQUEST_COLUMNS`."""
     steps: pd.DataFrame | None = None
     """Columns of `hsexp.measure.records.STEP_COLUMNS`; None where they are not kept."""
+    trace: Trace | None = None
+    """Every event of the run; None where it was not traced."""
     engine: EngineFacts
     workload_digest: str
 
@@ -45,6 +49,7 @@ class Trial:
     attempt: Attempt
     requests: EncodedTable | None = None
     steps: EncodedTable | None = None
+    trace: EncodedTable | None = None
 
 
 def try_cell(execute: Execute, provenance: Provenance, cell: Cell) -> Trial:
@@ -67,6 +72,7 @@ def try_cell(execute: Execute, provenance: Provenance, cell: Cell) -> Trial:
             attempt=attempt,
             requests=encode_table(outcome.requests),
             steps=None if outcome.steps is None else encode_table(outcome.steps),
+            trace=None if outcome.trace is None else encode_arrow(outcome.trace.table),
         )
     except Exception as error:  # any fault of a cell is a row, and the other cells run
         return Trial(

@@ -5,7 +5,7 @@ from hsexp.ledger.frame import require_comparable
 from hsexp.ledger.journal import LedgerError, NoTableError
 from hsexp.ledger.provenance import Provenance
 from hsexp.ledger.store import Claim, Ledger, utc_now
-from hsexp.ledger.tables import EncodedTable, encode_table
+from hsexp.ledger.tables import EncodedTable, encode_arrow, encode_table
 
 __all__ = [
     "Attempt",
@@ -17,6 +17,7 @@ __all__ = [
     "Metric",
     "NoTableError",
     "Provenance",
+    "encode_arrow",
     "encode_table",
     "require_comparable",
     "utc_now",

@@ -18,6 +18,9 @@ from hsexp.ledger.older import contract_of_header
 SCHEMA = 1
 """Version of the events. A reader refuses any other."""
 
+TABLE_KINDS = ("requests", "steps", "traces")
+"""Tables that an attempt may have; each is a folder, and files of joined tables."""
+
 FIRST_OK = "first ok attempt"
 
 Row = dict[str, Any]
@@ -32,7 +35,7 @@ _FIELDS: dict[str, Any] = {
 _ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]*")
 """Ids become file names; one with a slash could point outside the ledger."""
 
-_JOINED = re.compile(r"(requests|steps)-[0-9]+\.parquet")
+_JOINED = re.compile(rf"({'|'.join(TABLE_KINDS)})-[0-9]+\.parquet")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +69,7 @@ class History:
         """Entries of `adopted` that no event records yet."""
         self.adoption_reasons: dict[str, str] = {}
         self.exclusion_reasons: dict[str, str] = {}
-        self.places: dict[str, dict[str, Place]] = {"requests": {}, "steps": {}}
+        self.places: dict[str, dict[str, Place]] = {kind: {} for kind in TABLE_KINDS}
         """Joined tables by kind and attempt; a loose table has no entry."""
         self.footers: dict[str, str] = {}
         """SHA-256 of the footer of every joined file, also of those removed since."""

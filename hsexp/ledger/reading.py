@@ -5,14 +5,16 @@ from pathlib import Path
 from typing import Any, Self
 
 import pandas as pd
+import pyarrow as pa
 
 from hsexp.ledger.agreement import Agreement
 from hsexp.ledger.frame import attempt_frame, require_comparable
-from hsexp.ledger.history import History
+from hsexp.ledger.history import TABLE_KINDS, History
 from hsexp.ledger.journal import LedgerError, NoTableError
 from hsexp.ledger.log import Log
 from hsexp.ledger.tables import TableFiles
 from hsexp.plan.cells import Cell
+from hsexp.trace import Trace
 
 
 class LedgerReader:
@@ -25,7 +27,7 @@ class LedgerReader:
         self.path = path
         self._log = Log(path, writable=writable)
         self._agreement = Agreement(self._log)
-        self._files = {kind: TableFiles(path, kind) for kind in ("requests", "steps")}
+        self._files = {kind: TableFiles(path, kind) for kind in TABLE_KINDS}
         self._set_aside: list[Path] = []
         """Tables that no event names, moved on opening."""
         self._sources: dict[str, LedgerReader] = {}
@@ -159,6 +161,15 @@ class LedgerReader:
         """
         return self._table("steps", key)
 
+    def trace(self, key: str) -> Trace:
+        """The trace of a run. `key` is an attempt id, or a cell id for its adopted attempt.
+
+        Raises:
+            NoTableError, LedgerError: as `request_table`.
+            TraceError: the trace is not whole.
+        """
+        return Trace(self._arrow("traces", key))
+
     def has_steps(self, cell_id: str) -> bool:
         """Whether a cell's adopted attempt has a step table, in this ledger or the one reused."""
         history = self._log.current()
@@ -187,6 +198,10 @@ class LedgerReader:
     # -- inside ----------------------------------------------------------------------------------
 
     def _table(self, kind: str, key: str) -> pd.DataFrame:
+        frame: pd.DataFrame = self._arrow(kind, key).to_pandas()
+        return frame
+
+    def _arrow(self, kind: str, key: str) -> pa.Table:
         history = self._log.current()
         counts = history.adopted.get(key)
         attempt_id = key if key in history.rows else counts
@@ -197,7 +212,7 @@ class LedgerReader:
         # A table moves when it is joined. A snapshot misses that, so look it up again.
         for known in (reader._log.current(), reader._log.latest()):
             try:
-                return files.read(stands_as, known)
+                return files.read_arrow(stands_as, known)
             except FileNotFoundError:
                 continue
         raise NoTableError(f"{files.folder}: attempt {attempt_id} has no such table")

@@ -7,6 +7,7 @@ Owns a folder::
     journal.torn-1           the torn end of a killed append, kept for inspection
     requests/<attempt>.parquet   one row a request of an ok attempt
     steps/<attempt>.parquet      one row a stretch of steps, where the run kept them
+    traces/<attempt>.parquet     one row an event, where the run was traced (`hsexp.trace`)
     requests-<n>.parquet, ...    the same tables, joined when a launch ends
     set-aside/                   tables that no event names
     locks/<cell>.lock        held by the process that runs the cell
@@ -179,6 +180,7 @@ class Ledger(LedgerReader):
         *,
         requests: EncodedTable | None = None,
         steps: EncodedTable | None = None,
+        trace: EncodedTable | None = None,
         replacing: str | None = None,
     ) -> str:
         """Append one attempt, with its tables, and adopt it if it is the cell's first ok one.
@@ -204,7 +206,7 @@ class Ledger(LedgerReader):
                 events.append(adopt_event(cell_id, attempt_id, FIRST_OK))
             elif replacing is not None and steps is not None and self._is_fuller(row):
                 events.append(adopt_event(cell_id, attempt_id, replacing))
-            tables = {"requests": requests, "steps": steps}
+            tables = {"requests": requests, "steps": steps, "traces": trace}
             row["tables"] = {
                 kind: self._files[kind].write(attempt_id, table)
                 for kind, table in tables.items()

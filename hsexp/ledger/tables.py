@@ -1,7 +1,7 @@
 """The tables of a ledger: one Parquet file an attempt at first, a row group of a joined file later.
 
 `encode_table` makes Parquet bytes, so that a worker can encode its own measurements. `TableFiles`
-owns the files of one kind, "requests" or "steps"::
+owns the files of one kind, such as "requests"::
 
     requests/<attempt>.parquet   loose: written before the attempt that names it
     requests-<n>.parquet         joined: one row group an attempt, with a column `attempt_id`
@@ -41,8 +41,12 @@ def encode_table(frame: pd.DataFrame) -> EncodedTable:
     Raises:
         pyarrow.ArrowException: a column mixes types.
     """
+    return encode_arrow(pa.Table.from_pandas(frame, preserve_index=False))
+
+
+def encode_arrow(table: pa.Table) -> EncodedTable:
+    """Parquet bytes of a table."""
     buffer = pa.BufferOutputStream()
-    table = pa.Table.from_pandas(frame, preserve_index=False)
     pq.write_table(table, buffer, compression=_COMPRESSION)
     return EncodedTable(buffer.getvalue().to_pybytes())
 

@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from hsexp.trace import Trace
+
 REQUEST_COLUMNS: dict[str, str] = {
     "request_id": "int64",
     "status": "string",  # finished | refused | unfinished
@@ -78,6 +80,8 @@ class RunRecord:
     steps: pd.DataFrame
     counters: dict[str, int | float | None] = field(default_factory=dict)
     """Totals that the tables do not hold, e.g. num_preemptions, lost_checkpoints."""
+    trace: Trace | None = None
+    """Every event of the memory and the schedule; None if they were not recorded."""
     samples: pd.DataFrame | None = None
     """Columns of `SAMPLE_COLUMNS`; None if they follow from the steps."""
     token_gaps_s: NDArray[np.float64] | None = None

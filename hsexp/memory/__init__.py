@@ -7,12 +7,11 @@ from hsexp.memory.config import MemoryConfig
 from hsexp.memory.hybrid import HybridMemory
 from hsexp.memory.observer import Observer
 from hsexp.memory.pool import MemoryFault, PagePool, PoolSpec
-from hsexp.memory.sequence import Copy, Depths, Hit, PrefixKeys, Refusal, SequenceMemory
+from hsexp.memory.sequence import Copy, Hit, PrefixKeys, Refusal, SequenceMemory
 
 __all__ = [
     "Cache",
     "Copy",
-    "Depths",
     "Hit",
     "HybridMemory",
     "MemoryConfig",

@@ -16,10 +16,10 @@ from typing import Any
 from hsexp.memory.attention import AttentionStore
 from hsexp.memory.checkpoint import Checkpoint, Slab, StateStore
 from hsexp.memory.index import CacheIndex
-from hsexp.memory.observer import LossCause, Observer
+from hsexp.memory.observer import LossCause, Observer, PoolWatcher
 from hsexp.memory.pool import PagePool
 from hsexp.memory.prefixes import Prefixes
-from hsexp.memory.sequence import MISS, Depths, Hit, PrefixKeys, SequenceMemory
+from hsexp.memory.sequence import MISS, Hit, PrefixKeys, SequenceMemory
 
 
 @dataclass(kw_only=True, slots=True)
@@ -60,7 +60,7 @@ class Cache:
         self.states = states
         self.block_size = attention.block_size
         self.checkpoint_grid = checkpoint_grid
-        self.observer = observer
+        self.observer: Observer | None = None
         self.prefixes = prefixes
         self.block_index: CacheIndex[int] = CacheIndex()
         self.checkpoint_index: CacheIndex[Checkpoint] = CacheIndex()
@@ -79,6 +79,14 @@ class Cache:
         self._ahead_step = -1
         for pool in pools:
             pool.on_reassign = partial(self._on_reassign, pool)
+        if observer is not None:
+            self.watch(observer)
+
+    def watch(self, observer: Observer) -> None:
+        """Notify an observer from here on."""
+        self.observer = observer
+        for number, pool in enumerate(self.pools):
+            pool.watch = PoolWatcher(observer, number)
 
     # -- what is found -----------------------------------------------------------------------
 
@@ -132,21 +140,6 @@ class Cache:
         """False if the step that is being scheduled has yet to compute this entry."""
         return checkpoint.published_step < self.step
 
-    def depths(self, keys: PrefixKeys, num_tokens: int) -> Depths:
-        """Amax, Rmax and Jadopt of a lookup, for observers and traces."""
-        limit = (num_tokens - 1) // self.checkpoint_grid
-        attention = self.attention_depth(keys, 0, limit * self.checkpoint_grid)
-        recurrent = 0
-        for index in range(limit, 0, -1):
-            if keys.checkpoints[index - 1] in self.checkpoint_index.oldest:
-                recurrent = index
-                break
-        return Depths(
-            attention=attention // self.checkpoint_grid * self.checkpoint_grid,
-            recurrent=recurrent * self.checkpoint_grid,
-            joint=self.deepest_joint(keys, num_tokens).tokens,
-        )
-
     # -- room --------------------------------------------------------------------------------
 
     def has_room(self, new_pages: int, new_state: bool) -> bool:
@@ -193,10 +186,16 @@ class Cache:
             self._ahead_step = self.step
             self._blocks_ahead.clear()
         self._blocks_ahead.update(sequence.blocks[sequence.num_published_blocks : num_full])
-        self.publish_blocks(sequence, num_full)
+        self.publish_blocks(sequence, num_full, ahead=True)
 
-    def publish_blocks(self, sequence: SequenceMemory, num_full: int) -> None:
-        """Publish the first `num_full` blocks under their keys, as far as those are known."""
+    def publish_blocks(
+        self, sequence: SequenceMemory, num_full: int, *, ahead: bool = False
+    ) -> None:
+        """Publish the first `num_full` blocks under their keys, as far as those are known.
+
+        Args:
+            ahead: the coming step computes them.
+        """
         start = sequence.num_published_blocks
         oldest, duplicates = self.block_index.oldest, self.block_index.duplicates
         entries = self.attention_pool.entries
@@ -216,9 +215,9 @@ class Cache:
         if self.prefixes is not None:
             pages = sequence.blocks[start:num_full]
             self.prefixes.add_blocks(sequence.keys, start, keys, pages)
-        if self.observer is not None:
-            for block, key in enumerate(keys, start + 1):
-                self.observer.on_publish(sequence, "attention", key, block * self.block_size)
+        if self.observer is not None and keys:
+            pages = sequence.blocks[start:num_full]
+            self.observer.on_publish_blocks(sequence, start, keys, pages, ahead=ahead)
 
     def publish_boundary(self, sequence: SequenceMemory, computed: int) -> None:
         """Publish the state of an earlier step whose key was not known when it was scheduled."""
@@ -255,7 +254,7 @@ class Cache:
         if self.prefixes is not None:
             self.prefixes.add_checkpoint(checkpoint, sequence.keys)
         if self.observer is not None:
-            self.observer.on_publish(sequence, "checkpoint", key, end)
+            self.observer.on_publish_state(sequence, checkpoint, ahead=step == self.step)
 
     def end_at(
         self, sequence: SequenceMemory, computed: int, *, with_boundary: bool = True
@@ -298,6 +297,8 @@ class Cache:
     def _on_reassign(self, pool: PagePool, pages: list[int]) -> None:
         """Lose the entries of queued pages before the pages get a new owner."""
         entries, lost_blocks = pool.entries, 0
+        if self.observer is not None:
+            self._announce_lost_blocks(pool, pages)
         oldest, duplicates = self.block_index.oldest, self.block_index.duplicates
         for page in pages:
             entry = entries[page]
@@ -319,9 +320,16 @@ class Cache:
                 lost_blocks += 1
                 if self.prefixes is not None:
                     self.prefixes.lose_block(entry, page, oldest.get(entry))
-                if self.observer is not None:
-                    self.observer.on_lose("attention", entry, "reassigned")
         self.counters.lost_blocks += lost_blocks
+
+    def _announce_lost_blocks(self, pool: PagePool, pages: list[int]) -> None:
+        """Notify the observer of attention blocks that are about to be reassigned."""
+        assert self.observer is not None
+        entries = ((page, pool.entries[page]) for page in pages)
+        others = (type(None), Checkpoint, Slab)
+        lost = [page for page, entry in entries if type(entry) not in others]
+        if lost:
+            self.observer.on_lose_blocks(self.pools.index(pool), lost, "reassigned")
 
     def lose(self, pool: PagePool, page: int, entry: Any, *, cause: LossCause) -> None:
         """Remove the key of the entry that a page caches."""
@@ -334,7 +342,7 @@ class Cache:
             if self.prefixes is not None:
                 self.prefixes.lose_block(entry, page, self.block_index.oldest.get(entry))
             if self.observer is not None:
-                self.observer.on_lose("attention", entry, cause)
+                self.observer.on_lose_blocks(self.pools.index(pool), (page,), cause)
 
     def lose_checkpoint(self, checkpoint: Checkpoint, *, cause: LossCause) -> None:
         """Remove a checkpoint's key; its holders keep its pages."""
@@ -347,11 +355,13 @@ class Cache:
         if self.prefixes is not None:
             self.prefixes.lose_checkpoint(checkpoint, self.checkpoint_index.oldest.get(key))
         if self.observer is not None:
-            self.observer.on_lose("checkpoint", key, cause)
+            self.observer.on_lose_state(checkpoint, cause)
 
     def reset(self) -> int:
         """Lose every entry that nobody references. Returns how many."""
         num_entries = len(self.block_index) + len(self.checkpoint_index)
+        if self.observer is not None:
+            self.observer.on_act(None, "reset")
         self.supply += 1
         for pool in self.pools:
             for page in pool.free_pages():

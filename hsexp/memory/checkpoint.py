@@ -123,6 +123,11 @@ class StateStore(ABC):
             return
         self.pool.release(checkpoint.pages, "state")
 
+    @property
+    def slots_per_slab(self) -> int | None:
+        """Convolution slots of a slab; None for a store without slabs."""
+        return None
+
     def num_slabs(self) -> int | None:
         """Number of slabs; None for a store without slabs."""
         return None
@@ -158,7 +163,7 @@ class PagedStateStore(StateStore):
         return num_states * self.pages_per_state
 
     def allocate(self) -> Checkpoint:
-        return Checkpoint(self.pool.take(self.pages_per_state))
+        return Checkpoint(self.pool.take(self.pages_per_state, "state"))
 
     def check_integrity(self) -> None:
         assert self.pages_per_state > 0  # the store has no other state

@@ -68,13 +68,11 @@ class HybridMemory:
         return self.cache.observer is not None or self.cache.prefixes is not None
 
     def enter(self, sequence: SequenceMemory, num_tokens: int) -> None:
-        """A new request joins the queue: count what it asks for, and notify the observer of the
-        depths that it could reuse."""
-        cache = self.cache
+        """A request joins the queue, or joins it again after a preemption: count what it asks for,
+        and notify the observer."""
         self.ask(sequence)
-        if cache.observer is not None:
-            num_tokens = cache.attention.reach(sequence, num_tokens)
-            cache.observer.on_enter(sequence, cache.depths(sequence.keys, num_tokens))
+        if self.cache.observer is not None:
+            self.cache.observer.on_enter(sequence, num_tokens)
 
     def lookup(self, sequence: SequenceMemory, num_tokens: int) -> Hit:
         """The deepest joint restart point below `num_tokens`, without touching anything.
@@ -87,7 +85,7 @@ class HybridMemory:
         if stops:
             hit = replace(hit, stops=stops)
         if cache.observer is not None:
-            cache.observer.on_lookup(sequence, hit, cache.depths(sequence.keys, num_tokens))
+            cache.observer.on_lookup(sequence, hit)
         return hit
 
     def peek(self, sequence: SequenceMemory, num_tokens: int) -> Hit:
@@ -158,7 +156,7 @@ class HybridMemory:
         if refusal is not None:
             self.cache.counters.refusals += 1
             if self.cache.observer is not None:
-                self.cache.observer.on_refuse(sequence, refusal)
+                self.cache.observer.on_refuse(sequence, refusal, need)
         return refusal
 
     def admit(self, sequence: SequenceMemory, hit: Hit, num_tokens: int = 0) -> None:
@@ -169,6 +167,8 @@ class HybridMemory:
         """
         cache = self.cache
         assert sequence.request_id not in cache.sequences and not sequence.blocks
+        if cache.observer is not None:
+            cache.observer.on_act(sequence.request_id, "admit")
         cache.sequences[sequence.request_id] = sequence
         sequence.stops = hit.stops
         sequence.num_admitted_tokens = num_tokens
@@ -268,6 +268,8 @@ class HybridMemory:
 
     def take_copies(self) -> list[Copy]:
         """Copies to carry out before the step that was scheduled (`Copies.take`)."""
+        if self.cache.observer is not None:
+            self.cache.observer.on_act(None, "copies")
         return self.branching.copies.take()
 
     # -- growth and publication --------------------------------------------------------------
@@ -281,6 +283,8 @@ class HybridMemory:
         if end <= sequence.quiet_end:  # most decode steps
             return True
         cache, attention, states = self.cache, self.cache.attention, self.states
+        if cache.observer is not None:
+            cache.observer.on_act(sequence.request_id, "extend")
         cache.publish_computed(sequence, computed)
         states.begin(sequence, computed)
         blocks, slots = attention.missing(sequence, end)
@@ -289,17 +293,19 @@ class HybridMemory:
         if self._sharers and not self.branching.own(
             sequence, computed, new_blocks=max(new_blocks, 0), new_state=new_state
         ):
+            self._report_short(sequence, blocks, slots, new_state)
             return False
         if new_blocks > 0 or new_state:
             while not cache.has_room(attention.pages_for(blocks, slots), new_state):
                 if not states.make_room():
+                    self._report_short(sequence, blocks, slots, new_state)
                     return False
             if new_blocks > 0:
                 attention.take(sequence, end)
             if new_state:
                 states.take_state(sequence, computed)
-            if cache.observer is not None:
-                cache.observer.on_allocate(sequence, max(new_blocks, 0), int(new_state))
+                if cache.observer is not None and sequence.state is not None:
+                    cache.observer.on_state(sequence, sequence.state)
         if sequence.num_planned:
             self._plan(sequence, computed, end)
         num_full = attention.num_full(sequence, end)
@@ -309,6 +315,17 @@ class HybridMemory:
         is_quiet = sequence.superseded is None
         sequence.quiet_end = attention.quiet_end(sequence, end) if is_quiet else 0
         return True
+
+    def _report_short(
+        self, sequence: SequenceMemory, blocks: int, slots: int, new_state: bool
+    ) -> None:
+        """Notify the observer that a step of a running request has no room."""
+        cache = self.cache
+        if cache.observer is None:
+            return
+        pages = max(cache.attention.pages_for(blocks, slots), 0)
+        need = cache.by_pool(pages, cache.states.pages_needed(1) if new_state else 0)
+        cache.observer.on_short(sequence, need)
 
     def _plan(self, sequence: SequenceMemory, computed: int, end: int) -> None:
         """Promise the request only the states that are still to come."""
@@ -330,6 +347,8 @@ class HybridMemory:
             leaf: key under which the computed tokens stay as a restart point
                 (`Branching.keep_leaf`); None keeps none.
         """
+        if self.cache.observer is not None:
+            self.cache.observer.on_act(sequence.request_id, "release")
         self.states.leave(sequence, computed)
         if computed >= sequence.num_prompt_tokens:
             # Nobody computes the last token.
@@ -339,7 +358,7 @@ class HybridMemory:
         self._release(sequence)
         self.unpin(sequence.request_id)
         if self.cache.observer is not None:
-            self.cache.observer.on_release(sequence, preempted=False)
+            self.cache.observer.on_release(sequence, computed, preempted=False)
 
     def preempt(self, sequence: SequenceMemory, computed: int) -> None:
         """Take the request's memory away; it will be recomputed from a new lookup.
@@ -347,21 +366,27 @@ class HybridMemory:
         `computed` counts the tokens of earlier steps. Entries that it published in this step will
         not be computed and are withdrawn.
         """
+        if self.cache.observer is not None:
+            self.cache.observer.on_act(sequence.request_id, "preempt")
         self.states.leave(sequence, computed)
         self._pin_rightmost(sequence, computed)
         self._release(sequence)
         self.cache.counters.preemptions += 1
         if self.cache.observer is not None:
-            self.cache.observer.on_release(sequence, preempted=True)
+            self.cache.observer.on_release(sequence, computed, preempted=True)
 
     def unpin(self, request_id: int | str) -> None:
         """Drop the pin of a request that runs again or will not come back."""
         if self.pinning.num_pins:
+            if self.cache.observer is not None:
+                self.cache.observer.on_act(request_id, "unpin")
             self.pinning.unpin(request_id)
             self.cache.supply += 1
 
     def unpin_all(self) -> None:
         """Drop all pins: nothing else can run, and they must not keep the last request out."""
+        if self.cache.observer is not None:
+            self.cache.observer.on_act(None, "unpin")
         self.pinning.unpin_all()
         self.cache.supply += 1
 
@@ -380,6 +405,9 @@ class HybridMemory:
         if self.pinning.num_pins:
             self.unpin_all()
             return True
+        if self.cache.observer is not None:
+            request_id = None if sequence is None else sequence.request_id
+            self.cache.observer.on_act(request_id, "give_way")
         if sequence is not None and self.branching.forgo_copies(sequence):
             return True
         if sequence is not None and sequence.retained:
@@ -412,7 +440,7 @@ class HybridMemory:
             if self.pinning.pin(sequence.request_id, checkpoint):
                 cache.counters.pinned_checkpoints += 1
                 if cache.observer is not None:
-                    cache.observer.on_hold(checkpoint, "pinned")
+                    cache.observer.on_keep(sequence.request_id, checkpoint, "pinned")
             return
 
     # -- reports -----------------------------------------------------------------------------

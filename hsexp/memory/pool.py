@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from operator import not_
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from hsexp.memory.policies.eviction.queue import EvictionOrder, PageKind
 
@@ -43,10 +43,25 @@ class PoolSpec:
         return self.num_pages * self.page_bytes
 
 
+PageUse = Literal["attention", "tail", "state", "slab"]
+"""What a page is taken for: a block of attention, a slab of attention blocks (S3), a state or part
+of one, or a slab of convolution slots (S2)."""
+
+
+class PoolWatch(Protocol):
+    """Sees every reference that is added or dropped."""
+
+    def on_take(self, pages: Sequence[int], use: PageUse) -> None: ...
+
+    def on_hold(self, pages: Sequence[int]) -> None: ...
+
+    def on_free(self, pages: Sequence[int]) -> None: ...
+
+
 class PagePool:
     """Reference counts, cached entries and the free queue of one pool."""
 
-    __slots__ = ("_queue", "entries", "num_free", "on_reassign", "refs", "spec")
+    __slots__ = ("_queue", "entries", "num_free", "on_reassign", "refs", "spec", "watch")
 
     def __init__(self, spec: PoolSpec, order: EvictionOrder) -> None:
         if spec.num_pages < 2:
@@ -60,6 +75,7 @@ class PagePool:
         self.on_reassign: Callable[[list[int]], None] = _own_no_entries
         """Called with the pages that get a new owner; it sets their entries to None. Losing an
         entry never moves a queued page."""
+        self.watch: PoolWatch | None = None
 
     @property
     def num_cached(self) -> int:
@@ -71,7 +87,7 @@ class PagePool:
         """Free pages in order of reassignment."""
         return iter(self._queue)
 
-    def take(self, count: int) -> list[int]:
+    def take(self, count: int, use: PageUse = "attention") -> list[int]:
         """Reference the next `count` pages of the queue, all or none."""
         if not 0 <= count <= self.num_free:
             raise MemoryFault(
@@ -82,12 +98,17 @@ class PagePool:
         self.on_reassign(pages)
         for page in pages:
             refs[page] = 1
+        if self.watch is not None and pages:
+            self.watch.on_take(pages, use)
         return pages
 
     def hold(self, pages: Iterable[int]) -> None:
         """Add a reference to each page; a queued page leaves the queue."""
         refs = self.refs
         queued: list[int] = []
+        if self.watch is not None:
+            pages = list(pages)
+            self.watch.on_hold(pages)
         try:
             for page in pages:
                 if page <= 0:
@@ -104,6 +125,9 @@ class PagePool:
         """Drop a reference from each page in the given order; the last one queues the page."""
         refs = self.refs
         freed: list[int] = []
+        if self.watch is not None:
+            pages = list(pages)
+            self.watch.on_free(pages)
         try:
             for page in pages:
                 count = refs[page]

@@ -137,18 +137,6 @@ class Copy:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Depths:
-    """How deep each kind of state reached at a lookup, in tokens (Section 4.5)."""
-
-    attention: int
-    """Amax: deepest grid boundary inside the contiguous attention prefix."""
-    recurrent: int
-    """Rmax: deepest complete checkpoint, with or without its attention blocks."""
-    joint: int
-    """Jadopt, the deepest boundary with both."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
     """Why a waiting request was not admitted."""
 

@@ -63,10 +63,14 @@ class SlabStateStore(StateStore):
             self.free_active_slots += slab.num_free
         slab.num_active += 1
         self._enlist(slab)
-        checkpoint = Checkpoint(self.pool.take(self.pages_per_state), slab=slab, slot=slot)
+        checkpoint = Checkpoint(self.pool.take(self.pages_per_state, "state"), slab=slab, slot=slot)
         slab.slots[slot] = checkpoint
         self._num_used += 1
         return checkpoint
+
+    @property
+    def slots_per_slab(self) -> int:
+        return self.num_slots
 
     def num_slabs(self) -> int:
         return len(self.slabs)
@@ -131,7 +135,7 @@ class SlabStateStore(StateStore):
                 self.pool.hold((slab.page,))
                 return slab
             heapq.heappop(idle).heap_idle = False
-        page = self.pool.take(1)[0]
+        page = self.pool.take(1, "slab")[0]
         self._serial += 1
         slab = Slab(page, self._serial, self.num_slots)
         self.slabs[page] = slab

@@ -92,7 +92,7 @@ class PackedTails(AttentionStore):
     def _take_slot(self) -> int:
         slabs = next((slabs for slabs in self._by_free[1:] if slabs), None)
         if slabs is None:
-            page = self.pool.take(1)[0]
+            page = self.pool.take(1, "tail")[0]
             self._masks[page] = (1 << self.num_slots) - 1
             self.num_free_slots += self.num_slots
             slabs = self._by_free[self.num_slots]

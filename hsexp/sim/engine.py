@@ -7,12 +7,13 @@ from hsexp.config.device import DeviceConfig
 from hsexp.measure.records import REQUEST_COLUMNS, STEP_COLUMNS, RunRecord
 from hsexp.memory.hybrid import HybridMemory
 from hsexp.memory.policies.waiting import FIRST_COME, WaitingConfig
+from hsexp.memory.stretches import StepStretch
 from hsexp.sim.balance import check_balance
 from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.requests import SimRequest
 from hsexp.sim.scheduler import SimScheduler
 from hsexp.sim.steptime import NS_PER_S, StepClock
-from hsexp.sim.stretches import StepStretch
+from hsexp.trace import Trace, TraceRecorder
 from hsexp.workload.request import Workload
 
 
@@ -27,6 +28,7 @@ def simulate(
     paged: bool = False,
     exact: bool = False,
     waiting: WaitingConfig = FIRST_COME,
+    trace: TraceRecorder | None = None,
 ) -> RunRecord:
     """Run the workload to the end over a fresh memory.
 
@@ -36,6 +38,7 @@ def simulate(
         paged: steps take what the device needs to read recurrent states page by page.
         exact: chunks end at canonical positions (`hsexp.memory.chunking`).
         waiting: order in which waiting requests are asked for admission.
+        trace: records every event; None records none.
 
     Raises:
         ValueError: the scheduler's settings cannot work with this memory.
@@ -61,11 +64,15 @@ def simulate(
         exact=exact,
         waiting=waiting,
     )
+    if trace is not None:
+        trace.clock = lambda: run.now_ns
+        trace.start(memory)
     run.run()
     record = RunRecord(
         requests=_request_table(run.requests),
         steps=_step_table(run.stretches),
         counters={**memory.counters(), **run.sums.counters()},
+        trace=None if trace is None else Trace(trace.finish()),
         engine={
             "engine": "sim",
             "device": device.name,

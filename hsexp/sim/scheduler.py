@@ -24,13 +24,13 @@ from hsexp.memory.policies.waiting import FIRST_COME, WaitingConfig
 from hsexp.memory.policies.waiting.order import WaitingOrder
 from hsexp.memory.sequence import Hit, Refusal, SequenceMemory
 from hsexp.memory.standing import StandingRefusal
+from hsexp.memory.stretches import StepStretch
 from hsexp.memory.sums import StepSums
 from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.keys import KeyMaker
 from hsexp.sim.leap import DecodeCalendar
 from hsexp.sim.requests import SimRequest
 from hsexp.sim.steptime import StepTimes, to_ns
-from hsexp.sim.stretches import StepStretch
 from hsexp.workload.request import Request
 
 
@@ -114,9 +114,14 @@ class SimScheduler:
             if num_steps:
                 self._refuse_again(num_steps)
                 self._pass_time(num_steps, prefill_tokens=0)
+                self.memory.cache.step = self._step - 1
                 self._finish_due()
                 continue
             self._schedule_step()
+
+    @property
+    def now_ns(self) -> int:
+        return self._now_ns
 
     # -- one step ----------------------------------------------------------------------------
 
@@ -185,7 +190,7 @@ class SimScheduler:
             and (head := self._waiting.peek()) is not None
         ):
             if self._still_refused(head):
-                self.memory.cache.counters.refusals += 1
+                self._count_refusals(head, 1)
                 break
             chunk = self._try_admit(head, left)
             if not chunk:
@@ -259,6 +264,8 @@ class SimScheduler:
         victim.chunk = 0
         victim.num_preemptions += 1
         self._waiting.prepend(victim)
+        if self.memory.counts_arrivals:
+            self.memory.enter(victim.memory, victim.num_tokens)
         self._preempted = True
         self._steps_without_progress += 1
         if self._steps_without_progress > self.config.stall_steps:
@@ -284,18 +291,19 @@ class SimScheduler:
         ):
             last.num_steps += num_steps
         else:
-            self.stretches.append(
-                StepStretch(
-                    first_step=self._step,
-                    num_steps=num_steps,
-                    start_ns=self._now_ns,
-                    step_ns=step_ns,
-                    decode_tokens=decode_tokens,
-                    prefill_tokens=prefill_tokens,
-                    running=running,
-                    waiting=waiting,
-                )
+            stretch = StepStretch(
+                first_step=self._step,
+                num_steps=num_steps,
+                start_ns=self._now_ns,
+                step_ns=step_ns,
+                decode_tokens=decode_tokens,
+                prefill_tokens=prefill_tokens,
+                running=running,
+                waiting=waiting,
             )
+            self.stretches.append(stretch)
+            if self.memory.cache.observer is not None:
+                self.memory.cache.observer.on_steps(stretch)
         if decode_tokens:
             self._steps_without_progress = 0
         self.sums.add(self.memory.cache, num_steps)
@@ -314,11 +322,16 @@ class SimScheduler:
 
     def _end_prefills(self) -> None:
         """Count the chunks of the step that just ended; the last one yields a token."""
+        observer = self.memory.cache.observer
         for request in list(self._prefilling.values()):
             chunk = request.chunk
             if not chunk:
                 continue
             request.chunk = 0
+            if observer is not None:
+                observer.on_chunk(
+                    request.request.request_id, self._step - 1, request.computed, chunk
+                )
             request.computed += chunk
             if request.computed > self._furthest.get(request.request.request_id, 0):
                 self._furthest[request.request.request_id] = request.computed
@@ -377,9 +390,17 @@ class SimScheduler:
 
     def _refuse_again(self, num_steps: int) -> None:
         """Count the refusals that the head would have met in the steps that are leaped over."""
-        asks = self._waiting and len(self._running) < self.cap and self._token_budget_left(0) > 0
-        if asks:
-            self.memory.cache.counters.refusals += num_steps
+        if len(self._running) < self.cap and self._token_budget_left(0) > 0:
+            head = self._waiting.peek()
+            if head is not None:
+                self._count_refusals(head, num_steps)
+
+    def _count_refusals(self, head: SimRequest, count: int) -> None:
+        """Count refusals of the head that were not tried: nothing has changed."""
+        cache = self.memory.cache
+        cache.counters.refusals += count
+        if cache.observer is not None:
+            cache.observer.on_refuse_again(self._sequence(head), count)
 
     def _remember(
         self, refusal: Refusal, sequence: SequenceMemory, hit: Hit, num_tokens: int, left: int

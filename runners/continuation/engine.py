@@ -276,7 +276,7 @@ class _Watch(Observer):
         self._memory = core.scheduler.kv_cache_manager.memory
         runner = core.model_executor.driver_worker.worker.model_runner
         self._layers = dict(sorted(runner.compilation_config.static_forward_context.items()))
-        self._memory.cache.observer = self
+        self._memory.cache.watch(self)
         self._cached: dict[str, int] = {}
         self._states: dict[str, dict[str, str]] = {}
         self._preempted: list[int] = []
@@ -292,7 +292,7 @@ class _Watch(Observer):
         if hit.checkpoint is not None:
             self._keep(key, hit.tokens, sequence)
 
-    def on_release(self, sequence: SequenceMemory, preempted: bool) -> None:
+    def on_release(self, sequence: SequenceMemory, num_tokens: int, *, preempted: bool) -> None:
         if preempted:
             request = self._scheduler.requests[sequence.request_id]
             self._preempted.append(request.num_output_tokens)

@@ -6,7 +6,7 @@ The list of those that the memory shows is in tests/memory/test_memory_faults.py
 import json
 import random
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +18,8 @@ from toy_memory import GRID, ORGANIZATIONS
 from vllm.v1.metrics.stats import PrefixCacheStats
 
 from hsexp.memory import MemoryCounters, Observer
-from hsexp.memory.observer import Kind, LossCause
+from hsexp.memory.checkpoint import Checkpoint
+from hsexp.memory.observer import LossCause
 
 
 @pytest.fixture(params=ORGANIZATIONS)
@@ -202,9 +203,11 @@ class Withdrawals(Observer):
     def __init__(self) -> None:
         self.lost: Counter[str] = Counter()
 
-    def on_lose(self, kind: Kind, key: Hashable, cause: LossCause) -> None:
-        if cause == "withdrawn":
-            self.lost[kind] += 1
+    def on_lose_blocks(self, pool: int, pages: Sequence[int], cause: LossCause) -> None:
+        self.lost["attention"] += len(pages) * (cause == "withdrawn")
+
+    def on_lose_state(self, state: Checkpoint, cause: LossCause) -> None:
+        self.lost["checkpoint"] += cause == "withdrawn"
 
 
 def test_a_step_that_is_taken_back_leaves_nothing_that_others_find(
@@ -223,7 +226,8 @@ def test_a_step_that_is_taken_back_leaves_nothing_that_others_find(
             token_budget=GRID + 1,
             policy="priority",
         )
-        core.memory.cache.observer = withdrawals = Withdrawals()
+        withdrawals = Withdrawals()
+        core.memory.cache.watch(withdrawals)
         # Eight tokens of the long prompt and one of the other request, whose boundary comes first.
         low = core.add(prompt, 1, priority=9)
         core.step()

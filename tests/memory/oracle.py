@@ -38,6 +38,7 @@ from toy_memory import (
     STATES,
     WHOLE_PAGES,
     all_free,
+    live_depths,
     toy_memory,
 )
 
@@ -550,9 +551,8 @@ class Referee:
             )
         boundary = self.memory.lookup(sequence, known)
         if self.setting.placement == "junction":
-            reach = self.memory.cache.attention.reach(sequence, known)
-            depths = self.memory.cache.depths(sequence.keys, reach)
-            junction = (depths.attention,) if depths.attention > depths.joint else ()
+            attention, _, joint = live_depths(self.memory, sequence, known)
+            junction = (attention,) if attention > joint else ()
             self._require(boundary.stops == junction, f"stops {boundary.stops}, not {junction}")
         hit = boundary.or_deeper(leaf)
         if hit.tokens and hit.ready:

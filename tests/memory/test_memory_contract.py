@@ -15,6 +15,7 @@ from toy_memory import (
     free_pages,
     leave_cached,
     leave_free,
+    live_depths,
     reassign,
     run_steps,
     snapshot,
@@ -31,7 +32,8 @@ from hsexp.memory import (
     PrefixKeys,
     SequenceMemory,
 )
-from hsexp.memory.observer import Kind, LossCause
+from hsexp.memory.checkpoint import Checkpoint
+from hsexp.memory.observer import LossCause
 from hsexp.sim.keys import KeyMaker
 from hsexp.workload import Request, Segment
 
@@ -130,8 +132,7 @@ def test_a_checkpoint_without_its_attention_is_no_hit(organization: str) -> None
     reassign(memory.cache.attention_pool, second_block)
     other = toy_sequence(memory, 2)
     assert memory.lookup(other, 64).tokens == 8
-    depths = memory.cache.depths(other.keys, 64)
-    assert (depths.attention, depths.recurrent, depths.joint) == (8, 16, 8)
+    assert live_depths(memory, other, 64) == (8, 16, 8)
 
 
 def test_a_hole_in_attention_ends_the_prefix_there(organization: str) -> None:
@@ -142,8 +143,7 @@ def test_a_hole_in_attention_ends_the_prefix_there(organization: str) -> None:
     reassign(memory.cache.attention_pool, first_block)
     other = toy_sequence(memory, 2)
     assert memory.lookup(other, 64).tokens == 0
-    depths = memory.cache.depths(other.keys, 64)
-    assert (depths.attention, depths.recurrent, depths.joint) == (0, 24, 0)
+    assert live_depths(memory, other, 64) == (0, 24, 0)
 
 
 def test_the_gap_is_the_first_missing_block_before_the_deepest_checkpoint(
@@ -168,8 +168,7 @@ def test_attention_without_a_checkpoint_is_no_hit(organization: str) -> None:
     reassign(memory.cache.states.pool, deepest.pages[0])
     other = toy_sequence(memory, 2)
     assert memory.lookup(other, 64).tokens == 8
-    depths = memory.cache.depths(other.keys, 64)
-    assert (depths.attention, depths.recurrent, depths.joint) == (16, 8, 8)
+    assert live_depths(memory, other, 64) == (16, 8, 8)
 
 
 @pytest.mark.parametrize(("num_tokens", "boundary"), [(8, 0), (9, 8), (16, 8), (17, 16)])
@@ -180,7 +179,7 @@ def test_the_last_token_is_always_computed(
     leave_cached(memory, 1, 24)
     sequence = toy_sequence(memory, 2)
     assert memory.lookup(sequence, num_tokens).tokens == boundary
-    assert memory.cache.depths(sequence.keys, num_tokens).attention == boundary
+    assert live_depths(memory, sequence, num_tokens)[0] == boundary
 
 
 def test_a_prompt_shorter_than_a_block_caches_and_hits_nothing(organization: str) -> None:
@@ -508,7 +507,7 @@ def test_a_checkpoint_of_a_step_that_was_taken_back_is_invisible(organization: s
     memory.preempt(producer, 16)
     for _ in range(2):
         assert memory.lookup(consumer, 64).tokens == 16
-        assert memory.cache.depths(consumer.keys, 64).attention == 16
+        assert live_depths(memory, consumer, 64)[0] == 16
         assert cached_boundaries(memory, consumer) == [8, 16]
         memory.cache.step += 1
     memory.check_integrity()
@@ -524,7 +523,7 @@ def test_a_cancelled_step_leaves_nothing_behind(organization: str) -> None:
     memory.cache.step += 1
     consumer = toy_sequence(memory, 2)
     assert memory.lookup(consumer, 64).tokens == 16
-    assert memory.cache.depths(consumer.keys, 64).attention == 16
+    assert live_depths(memory, consumer, 64)[0] == 16
     assert all_free(memory)
     memory.check_integrity()
 
@@ -626,14 +625,21 @@ class NewOwners(Observer):
         self.pools = pools
         self.seen: list[tuple[str, int]] = []
 
-    def on_lose(self, kind: Kind, key: Hashable, cause: LossCause) -> None:
+    def on_lose_blocks(self, pool: int, pages: Sequence[int], cause: LossCause) -> None:
+        self._note("attention")
+
+    def on_lose_state(self, state: Checkpoint, cause: LossCause) -> None:
+        self._note("checkpoint")
+
+    def _note(self, kind: str) -> None:
         self.seen.append((kind, sum(sum(pool.refs) for pool in self.pools)))
 
 
 def test_entries_go_before_their_page_has_a_new_owner(organization: str) -> None:
     memory = toy_memory(organization, 60)
     leave_cached(memory, 1, 24)
-    watch = memory.cache.observer = NewOwners(memory.cache.pools)
+    watch = NewOwners(memory.cache.pools)
+    memory.cache.watch(watch)
     attention, recurrent = memory.cache.attention_pool, memory.cache.states.pool
     for pool in {attention.spec.name: attention, recurrent.spec.name: recurrent}.values():
         taken = pool.take(pool.num_free)

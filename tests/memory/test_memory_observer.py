@@ -1,7 +1,7 @@
 """What an observer sees of a countable scenario, and that nobody looking costs nothing."""
 
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from toy_memory import (
@@ -15,9 +15,10 @@ from toy_memory import (
     toy_sequence,
 )
 
-from hsexp.memory import Depths, Hit, HybridMemory, Observer, Refusal, SequenceMemory, observer
+from hsexp.memory import Hit, HybridMemory, Observer, Refusal, SequenceMemory, observer
 from hsexp.memory.checkpoint import Checkpoint
-from hsexp.memory.observer import Kind, LossCause
+from hsexp.memory.observer import Act, LossCause
+from hsexp.memory.pool import PageUse
 
 
 class Recorder(Observer):
@@ -25,35 +26,60 @@ class Recorder(Observer):
 
     def __init__(self) -> None:
         self.events: list[tuple[Any, ...]] = []
+        self.act: tuple[int | str | None, Act] = (None, "reset")
 
-    def on_enter(self, sequence: SequenceMemory, depths: Depths) -> None:
-        self.events.append(("enter", sequence.request_id, depths.joint))
+    def on_enter(self, sequence: SequenceMemory, num_tokens: int) -> None:
+        self.events.append(("enter", sequence.request_id, num_tokens))
 
-    def on_lookup(self, sequence: SequenceMemory, hit: Hit, depths: Depths) -> None:
-        found = (depths.attention, depths.recurrent, depths.joint)
-        self.events.append(("lookup", sequence.request_id, hit.tokens, found))
+    def on_lookup(self, sequence: SequenceMemory, hit: Hit) -> None:
+        self.events.append(("lookup", sequence.request_id, hit.tokens))
 
-    def on_refuse(self, sequence: SequenceMemory, refusal: Refusal) -> None:
-        self.events.append(("refuse", sequence.request_id, refusal.pool, refusal.need))
+    def on_refuse(self, sequence: SequenceMemory, refusal: Refusal, need: Sequence[int]) -> None:
+        self.events.append(("refuse", sequence.request_id, refusal.pool, *need))
 
     def on_adopt(self, sequence: SequenceMemory, hit: Hit) -> None:
         self.events.append(("adopt", sequence.request_id, hit.tokens))
 
-    def on_allocate(self, sequence: SequenceMemory, num_blocks: int, num_states: int) -> None:
-        self.events.append(("allocate", sequence.request_id, num_blocks, num_states))
+    def on_act(self, request_id: int | str | None, act: Act) -> None:
+        self.act = (request_id, act)
 
-    def on_publish(self, sequence: SequenceMemory, kind: Kind, key: Hashable, tokens: int) -> None:
-        self.events.append(("publish", sequence.request_id, kind, tokens))
+    def on_take(self, pool: int, pages: Sequence[int], use: PageUse) -> None:
+        self.events.append(("take", *self.act, use, *pages))
 
-    def on_lose(self, kind: Kind, key: Hashable, cause: LossCause) -> None:
-        assert isinstance(key, tuple)
-        self.events.append(("lose", kind, key[1:], cause))
+    def on_hold(self, pool: int, pages: Sequence[int]) -> None:
+        self.events.append(("hold", *self.act, *pages))
 
-    def on_hold(self, checkpoint: Checkpoint, reason: str) -> None:
-        self.events.append(("hold", checkpoint.tokens, reason))
+    def on_free(self, pool: int, pages: Sequence[int]) -> None:
+        self.events.append(("free", *self.act, *pages))
 
-    def on_release(self, sequence: SequenceMemory, preempted: bool) -> None:
-        self.events.append(("release", sequence.request_id, preempted))
+    def on_short(self, sequence: SequenceMemory, need: Sequence[int]) -> None:
+        self.events.append(("short", sequence.request_id, *need))
+
+    def on_publish_blocks(
+        self,
+        sequence: SequenceMemory,
+        first: int,
+        keys: Sequence[Hashable],
+        pages: Sequence[int],
+        *,
+        ahead: bool,
+    ) -> None:
+        self.events.append(("publish", sequence.request_id, "attention", first, *pages))
+
+    def on_publish_state(self, sequence: SequenceMemory, state: Checkpoint, *, ahead: bool) -> None:
+        self.events.append(("publish", sequence.request_id, "checkpoint", state.tokens))
+
+    def on_lose_blocks(self, pool: int, pages: Sequence[int], cause: LossCause) -> None:
+        self.events += [("lose", "attention", page, cause) for page in pages]
+
+    def on_lose_state(self, state: Checkpoint, cause: LossCause) -> None:
+        self.events.append(("lose", "checkpoint", state.tokens, cause))
+
+    def on_keep(self, request_id: int | str, state: Checkpoint, reason: str) -> None:
+        self.events.append(("keep", request_id, state.tokens, reason))
+
+    def on_release(self, sequence: SequenceMemory, num_tokens: int, *, preempted: bool) -> None:
+        self.events.append(("release", sequence.request_id, num_tokens, preempted))
 
 
 def seen(recorder: Recorder) -> list[tuple[Any, ...]]:
@@ -71,14 +97,19 @@ def test_the_life_of_a_request_is_seen_event_by_event() -> None:
     run_steps(memory, first, 8, 12)
     memory.release(first, 12)
     assert seen(recorder) == [
-        ("enter", 1, 0),
-        ("lookup", 1, 0, (0, 0, 0)),
+        ("enter", 1, 12),
+        ("lookup", 1, 0),
         ("adopt", 1, 0),
-        ("allocate", 1, 1, 1),
-        ("publish", 1, "attention", 8),
+        ("take", 1, "extend", "attention", 1),
+        ("take", 1, "extend", "state", 2),
+        ("publish", 1, "attention", 0, 1),
         ("publish", 1, "checkpoint", 8),
-        ("allocate", 1, 1, 1),
-        ("release", 1, False),
+        ("take", 1, "extend", "attention", 3),
+        ("take", 1, "extend", "state", 4),
+        ("free", 1, "release", 3, 1),
+        ("free", 1, "release", 4),
+        ("free", 1, "release", 2),
+        ("release", 1, 12, False),
     ]
 
     # 32 tokens: 4 blocks, one of them a hit that leaves the queue, a state, and the hit's state.
@@ -86,11 +117,7 @@ def test_the_life_of_a_request_is_seen_event_by_event() -> None:
     memory.enter(second, 32)
     hit = memory.lookup(second, 32)
     assert memory.refusal(second, hit, 32, nothing_runs=True) is not None
-    assert seen(recorder) == [
-        ("enter", 2, 8),
-        ("lookup", 2, 8, (8, 8, 8)),
-        ("refuse", 2, "shared", 6),
-    ]
+    assert seen(recorder) == [("enter", 2, 32), ("lookup", 2, 8), ("refuse", 2, "shared", 6)]
 
     # Free pages from the head: 4, 3 (plain), 1 (block), 2 (state). All four are in use at 9 tokens.
     third = toy_sequence(memory, 3, 9)
@@ -98,10 +125,16 @@ def test_the_life_of_a_request_is_seen_event_by_event() -> None:
     run_steps(memory, third, 9, 10, start=8)
     memory.preempt(third, 10)
     assert seen(recorder) == [
-        ("lookup", 3, 8, (8, 8, 8)),
+        ("lookup", 3, 8),
+        ("hold", 3, "admit", 1),
+        ("hold", 3, "admit", 2),
         ("adopt", 3, 8),
-        ("allocate", 3, 1, 1),
-        ("release", 3, True),
+        ("take", 3, "extend", "attention", 4),
+        ("take", 3, "extend", "state", 3),
+        ("free", 3, "extend", 2),
+        ("free", 3, "preempt", 4, 1),
+        ("free", 3, "preempt", 3),
+        ("release", 3, 10, True),
     ]
 
     # Free pages from the head: 3, 4 (plain), 2 (state of 8 tokens), 1 (their block).
@@ -109,14 +142,25 @@ def test_the_life_of_a_request_is_seen_event_by_event() -> None:
     assert admit(memory, fourth, 16) == 0
     run_steps(memory, fourth, 16)
     assert seen(recorder) == [
-        ("lookup", 4, 0, (0, 0, 0)),
+        ("lookup", 4, 0),
         ("adopt", 4, 0),
-        ("lose", "checkpoint", ("X", 8), "reassigned"),
-        ("allocate", 4, 2, 1),
-        ("publish", 4, "attention", 8),
-        ("publish", 4, "attention", 16),
+        ("take", 4, "extend", "attention", 3, 4),
+        ("lose", "checkpoint", 8, "reassigned"),
+        ("take", 4, "extend", "state", 2),
+        ("publish", 4, "attention", 0, 3, 4),
         ("publish", 4, "checkpoint", 16),
     ]
+
+
+def test_a_step_without_room_is_seen_before_anybody_is_preempted_for_it() -> None:
+    recorder = Recorder()
+    memory = toy_memory("s0", 4, observer=recorder)
+    sequence = toy_sequence(memory, 1, 24)
+    admit(memory, sequence, 24)
+    run_steps(memory, sequence, 8, 16)
+    seen(recorder)
+    assert not memory.extend(sequence, 16, 24)
+    assert seen(recorder)[-1] == ("short", 1, 2)
 
 
 def test_a_loss_names_its_cause() -> None:
@@ -130,20 +174,20 @@ def test_a_loss_names_its_cause() -> None:
     assert seen(recorder)[1:] == [("adopt", 2, 0)]
     pool = memory.cache.attention_pool
     free_last(pool, pool.take(1))
-    assert seen(recorder) == [  # the idle slab's page was the next to go
-        ("lose", "checkpoint", ("X", 8), "slab"),
-        ("lose", "checkpoint", ("X", 16), "slab"),
+    assert seen(recorder)[:2] == [  # the idle slab's page was the next to go
+        ("lose", "checkpoint", 8, "slab"),
+        ("lose", "checkpoint", 16, "slab"),
     ]
     memory.extend(taken_back, 0, 8)
     memory.preempt(taken_back, 0)
     assert [event for event in seen(recorder) if event[0] == "lose"] == [
-        ("lose", "attention", ("Y", 8), "withdrawn"),
-        ("lose", "checkpoint", ("Y", 8), "withdrawn"),
+        ("lose", "attention", 10, "withdrawn"),
+        ("lose", "checkpoint", 8, "withdrawn"),
     ]
     memory.cache.reset()
     assert sorted(seen(recorder)) == [
-        ("lose", "attention", ("X", 8), "reset"),
-        ("lose", "attention", ("X", 16), "reset"),
+        ("lose", "attention", 1, "reset"),
+        ("lose", "attention", 6, "reset"),
     ]
 
 
@@ -151,9 +195,9 @@ def test_holds_beyond_execution_name_their_policy() -> None:
     recorder = Recorder()
     memory = toy_memory("s1", 60, retention=1, pinning=1, observer=recorder)
     memory.preempt(compute(memory, 1, 17), 17)
-    assert [event for event in seen(recorder) if event[0] == "hold"] == [
-        ("hold", 8, "retained"),
-        ("hold", 16, "pinned"),
+    assert [event for event in seen(recorder) if event[0] == "keep"] == [
+        ("keep", 1, 8, "retained"),
+        ("keep", 1, 16, "pinned"),
     ]
 
 
@@ -210,13 +254,13 @@ def test_every_loss_is_counted_whatever_its_cause(organization: str) -> None:
     assert memory.cache.num_losses == len(losses)
 
 
-def test_without_an_observer_no_event_is_made_and_no_depth_measured(organization: str) -> None:
+def test_without_an_observer_no_event_is_made(organization: str) -> None:
     called: list[str] = []
 
     def note(frame: Any, event: str, argument: Any) -> None:
         if event == "call":
             code = frame.f_code
-            if code.co_filename == observer.__file__ or code.co_name == "depths":
+            if code.co_filename == observer.__file__:
                 called.append(code.co_name)
 
     def calls(memory: HybridMemory) -> list[str]:
@@ -230,4 +274,4 @@ def test_without_an_observer_no_event_is_made_and_no_depth_measured(organization
 
     policies: dict[str, Any] = {"num_states": 6, "retention": 1, "pinning": 1}
     assert calls(toy_memory(organization, 30, **policies)) == []
-    assert "depths" in calls(toy_memory(organization, 30, observer=Observer(), **policies))
+    assert "on_take" in calls(toy_memory(organization, 30, observer=Observer(), **policies))

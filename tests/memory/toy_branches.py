@@ -272,7 +272,8 @@ class BranchEngine:
     def __init__(self, memory: HybridMemory) -> None:
         self.memory = memory
         assert memory.cache.observer is None
-        self._copies = memory.cache.observer = CopyRecorder()
+        self._copies = CopyRecorder()
+        memory.cache.watch(self._copies)
         self._unwritten: set[int] = set()
         """Pages of targets of this step's copies."""
         self.physical = PhysicalMemory(memory)

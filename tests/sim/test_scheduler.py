@@ -8,7 +8,8 @@ from toy_engine import falcon_memory, play, request, toy_memory
 
 from hsexp.measure.records import RunRecord
 from hsexp.memory import Hit, Observer, SequenceMemory
-from hsexp.sim.depths import DepthRecorder
+from hsexp.trace import TraceRecorder
+from hsexp.trace.episodes import depth_columns
 
 
 def steps(record: RunRecord) -> list[tuple[int, float, int, int]]:
@@ -44,7 +45,7 @@ class ReleaseLog(Observer):
     def __init__(self) -> None:
         self.released: list[int | str] = []
 
-    def on_release(self, sequence: SequenceMemory, preempted: bool) -> None:
+    def on_release(self, sequence: SequenceMemory, num_tokens: int, *, preempted: bool) -> None:
         self.released.append(sequence.request_id)
 
 
@@ -257,11 +258,11 @@ def test_the_youngest_is_preempted_and_resumes_first_from_what_is_cached() -> No
 
 def test_a_trace_has_the_depths_of_the_first_admission() -> None:
     # The requests above: 1 entered and was admitted with nothing to reuse, and resumed at 4.
-    trace = DepthRecorder()
     requests = [request(4, 5), request(4, 5), request(1, 1)]
-    record = play(requests, toy_memory("s0", 6, observer=trace), cap=2)
+    record = play(requests, toy_memory("s0", 6), cap=2, trace=TraceRecorder())
     assert column(record, "num_preemptions") == [0, 1, 0]
-    assert trace.columns([1]) == {
+    assert record.trace is not None
+    assert depth_columns(record.trace, ["1"]).to_dict("list") == {
         "entry_joint_tokens": [0],
         "attention_tokens": [0],
         "recurrent_tokens": [0],

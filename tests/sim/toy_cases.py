@@ -10,6 +10,7 @@ from hsexp.config.catalog import standing_options
 from hsexp.measure.records import RunRecord
 from hsexp.memory import HybridMemory
 from hsexp.memory.policies.waiting import FIRST_COME
+from hsexp.trace import TraceRecorder
 from hsexp.workload import Workload, isolate
 
 
@@ -31,8 +32,14 @@ class ToyCase:
         workload = workload_of(request(**fields) for fields in self.requests)
         return isolate(workload) if self.isolated else workload
 
-    def run(self, memory: HybridMemory, *, fast_forward: bool = True) -> RunRecord:
-        return play(self.workload(), memory, fast_forward=fast_forward, **self.engine)
+    def run(
+        self,
+        memory: HybridMemory,
+        *,
+        fast_forward: bool = True,
+        trace: TraceRecorder | None = None,
+    ) -> RunRecord:
+        return play(self.workload(), memory, fast_forward=fast_forward, trace=trace, **self.engine)
 
 
 @st.composite

@@ -33,6 +33,7 @@ from hsexp.memory.policies.waiting import FIRST_COME, WaitingConfig
 from hsexp.memory.policies.waiting.hit_first import HitFirst
 from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.engine import simulate
+from hsexp.trace import TraceRecorder
 from hsexp.workload import Request, Segment, Workload, generate, isolate
 from hsexp.workload.arrivals import PoissonArrivals
 from hsexp.workload.synthetic import SyntheticWorkload
@@ -260,6 +261,7 @@ def play(
     exact: bool = False,
     waiting: WaitingConfig = FIRST_COME,
     device: DeviceConfig = SLOW_STEPS,
+    trace: TraceRecorder | None = None,
 ) -> RunRecord:
     """Run to the end."""
     return simulate(
@@ -276,6 +278,7 @@ def play(
         max_model_tokens=max_model_tokens,
         exact=exact,
         waiting=waiting,
+        trace=trace,
     )
 
 
@@ -288,6 +291,7 @@ def play_falcon(
     separate: bool = False,
     waiting: WaitingConfig = FIRST_COME,
     paged: bool = False,
+    trace: TraceRecorder | None = None,
 ) -> RunRecord:
     """Run to the end on the paper's device."""
     return simulate(
@@ -299,4 +303,5 @@ def play_falcon(
         max_model_tokens=FALCON.max_model_tokens,
         waiting=waiting,
         paged=paged,
+        trace=trace,
     )

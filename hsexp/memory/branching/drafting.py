@@ -59,10 +59,12 @@ class Drafting:
         new_blocks = max(-(-(known + num_drafts) // cache.block_size) - len(sequence.blocks), 0)
         if not cache.has_room(new_blocks, True):
             return False
+        if cache.observer is not None:
+            cache.observer.on_act(sequence.request_id, "extend")
         sequence.blocks += cache.attention_pool.take(new_blocks)
         sequence.scratch = cache.states.allocate()
         if cache.observer is not None:
-            cache.observer.on_allocate(sequence, new_blocks, 1)
+            cache.observer.on_state(sequence, sequence.scratch)
         return True
 
     def settle(

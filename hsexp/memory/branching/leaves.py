@@ -82,7 +82,10 @@ class Leaves:
             tail = sequence.blocks[block] if offset else None
             cache.prefixes.add_leaf(state, sequence.keys, tail)
         if cache.observer is not None:
-            cache.observer.on_publish(sequence, "checkpoint", leaf, num_tokens)
+            if offset:
+                page = (sequence.blocks[block],)
+                cache.observer.on_publish_blocks(sequence, block, (leaf,), page, ahead=False)
+            cache.observer.on_publish_state(sequence, state, ahead=True)
         self._kept[leaf] = None
         while len(self._kept) > self.max_leaves:
             self._forget(next(iter(self._kept)))

@@ -82,6 +82,6 @@ class StatePerBoundary(StateRule):
             sequence.retained.append(checkpoint)
             cache.counters.retained_checkpoints += 1
             if cache.observer is not None:
-                cache.observer.on_hold(checkpoint, "retained")
+                cache.observer.on_keep(sequence.request_id, checkpoint, "retained")
         else:
             cache.release_state(checkpoint)

@@ -1,0 +1,17 @@
+"""State traces: who had which state, when, and what it cost (Sections 4.5, 5.5, D.4; Appendix F).
+
+schema       kinds of events and their columns
+recorder     turns events of the memory and the scheduler into rows, in both engines
+file         writes rows while an engine runs, and reads them back; a torn file is no trace
+trace        a verified trace: its events by kind
+
+A trace is one table, in order of its sequence numbers. The first event describes the memory, the
+last one counts the events. Without the last one a run has no trace, however many requests it
+finished.
+"""
+
+from hsexp.trace.recorder import TraceRecorder
+from hsexp.trace.schema import SCHEMA_VERSION, TraceError
+from hsexp.trace.trace import Trace
+
+__all__ = ["SCHEMA_VERSION", "Trace", "TraceError", "TraceRecorder"]
