@@ -17,6 +17,7 @@ from hsexp.config.searchpath import follow_hydra
 from hsexp.console import make_console
 from hsexp.ending import EXIT_REFUSED, file_fault, print_error, refused, stop_code
 from hsexp.ledger import LedgerError
+from hsexp.models.option import with_options
 from runners import sweep
 from runners.launch import EXIT_FAILED_CELLS, Result, run_launch
 from runners.pool import WorkerStartError
@@ -34,6 +35,7 @@ def main() -> int:
     """Run the command line. Returns the exit code."""
     global _exit_code
     _exit_code, SweepFolder.path = 0, None
+    sys.argv[1:] = with_options(sys.argv[1:])
     try:
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(run_task)()
     except SystemExit as end:

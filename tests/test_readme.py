@@ -75,8 +75,11 @@ TYPED = {
         instead=(("DIR", "my"), ("NAME", "mine")), more=ONE_RUN, shows="3 run in"
     ),
     "python -m hsexp campaign=capacity": Typed(shows="B-2"),
-    "python -m hsexp campaign=capacity model=granite_4_h": Typed(
-        shows="s2_granite stands in for it"
+    "python -m hsexp campaign=capacity model=granite_4_h": Typed(shows="b63 101,154,816 s2 "),
+    "python -m hsexp campaign=q6 model=DIR/config.json": Typed(
+        instead=(("DIR", "model"),),
+        more=f"{ONE_RUN} ledger=own",
+        shows="3 run in",
     ),
     "python -m hsexp campaign=trace workload.path=requests.csv": Typed(
         more="stage=run", shows="0 failed"
@@ -141,6 +144,9 @@ class Workplace:
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
     folder = tmp_path_factory.mktemp("readme")
+    (folder / "model").mkdir()
+    bamba = ROOT / "tests" / "models" / "configs" / "bamba_9b.json"
+    shutil.copy(bamba, folder / "model" / "config.json")
     (folder / "requests.csv").write_text(
         "arrival_s,input_tokens,output_tokens\n0.0,900,4\n0.5,40,3\n0.9,2000,5\n"
     )

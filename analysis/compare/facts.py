@@ -18,7 +18,6 @@ from hsexp.measure.window import CENTRAL_PERCENT
 from hsexp.memory.config import BudgetConfig
 from hsexp.memory.geometry import StateGeometry
 from hsexp.memory.organizations import D0, S2, Organization, StateMix
-from hsexp.memory.organizations.s2 import S2Config
 from hsexp.plan.resolve import Resolved, memory_for, standing
 
 _PER_UNIT = {"KiB": 1024.0, "MiB": 1024.0**2}
@@ -72,9 +71,7 @@ def _layouts(resolved: Resolved, layouts: dict[str, Organization]) -> dict[str, 
     s2 = layouts["s2"]
     assert isinstance(campaign, CapacityCampaign)
     assert isinstance(s2, S2)
-    config = resolved.catalog.option("organization", "s2")
-    assert isinstance(config, S2Config)
-    slot_bytes = config.slot_bytes
+    slot_bytes = s2.slot_bytes
     page, composite = units["s1"].block_bytes, geometry.composite_bytes
     checkpoint = units["s1"].checkpoint_bytes
     kv_block = units["s0"].block_tokens * geometry.kv_token_bytes

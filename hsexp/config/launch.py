@@ -18,7 +18,7 @@ from hsexp.config.campaigns import (
 )
 from hsexp.config.device import DeviceConfig
 from hsexp.config.engine import EngineConfig
-from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.geometry import AnyModel
 from hsexp.sim.config import SchedulerConfig
 
 
@@ -69,7 +69,7 @@ class Launch(Axes, InLaunch, Config):
     """Processes; null uses every core, or one process if jobs of a sweep share the machine."""
     record_steps: bool
     """Keep the step table of every run (for calibration)."""
-    model: ModelConfig
+    model: AnyModel
     device: DeviceConfig
     scheduler: SchedulerConfig
     engine: EngineConfig

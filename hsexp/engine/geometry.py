@@ -18,7 +18,7 @@ from vllm.model_executor.models import ModelRegistry
 from vllm.utils.torch_utils import STR_DTYPE_TO_TORCH_DTYPE
 
 from hsexp.config.base import ConfigError
-from hsexp.config.catalog import options, read_option
+from hsexp.config.catalog import read_option, standing_options
 from hsexp.memory.geometry import ModelConfig, StateGeometry
 
 _KINDS = {
@@ -94,7 +94,7 @@ def screened_split(model: ModelConfig) -> float | None:
     formula for another one.
     """
     wanted = StateGeometry.of(model)
-    known = (ModelConfig.parse(read_option("model", name)) for name in options("model"))
+    known = (ModelConfig.parse(read_option("model", name)) for name in standing_options("model"))
     return next(
         (shape.d0_attention_fraction for shape in known if StateGeometry.of(shape) == wanted), None
     )

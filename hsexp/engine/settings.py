@@ -16,7 +16,7 @@ from hsexp.config.base import Config, ConfigError, parse_union
 from hsexp.config.catalog import read_option, read_root
 from hsexp.config.fields import OpenFraction
 from hsexp.memory import HybridMemory, MemoryConfig, Observer, build_memory
-from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.geometry import ModelConfig, ServedModel
 from hsexp.memory.organizations import Organization, OrganizationConfig, PoolPlan
 from hsexp.memory.policies.admission import AdmissionConfig
 
@@ -34,6 +34,7 @@ _NOT_SHAPE = {"name", "checkpoint", "max_model_tokens", "d0_attention_fraction"}
 class EngineSettings(MemoryConfig):
     """One engine's memory, and how much of it there is."""
 
+    model: ServedModel
     budget_bytes: PositiveInt | None
     """Nominal bytes of state of one attention layer with its recurrent layers; None until the
     engine core knows what vLLM has left for state."""

@@ -7,7 +7,7 @@ from pydantic import Field, PositiveInt, model_validator
 from hsexp.config.base import Config
 from hsexp.config.fields import Name
 from hsexp.memory.chunking import Chunking, chunking
-from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.geometry import AnyModel, ModelShape
 from hsexp.memory.organizations import Organization, OrganizationConfig, create
 from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.eviction import PAPER, EvictionConfig
@@ -33,7 +33,7 @@ class MemoryConfig(Config):
     `hsexp.memory.build_memory` takes it: a policy that is a field here reaches all of them.
     """
 
-    model: ModelConfig
+    model: AnyModel
     organization: OrganizationConfig
     admission: AdmissionConfig
     retention: RetentionConfig
@@ -90,7 +90,7 @@ class MemoryConfig(Config):
 
     @classmethod
     def without_policies(
-        cls, *, model: ModelConfig, organization: OrganizationConfig, cap: int = 1, **others: Any
+        cls, *, model: ModelShape, organization: OrganizationConfig, cap: int = 1, **others: Any
     ) -> Self:
         """A memory without headroom, retention and pinning.
 

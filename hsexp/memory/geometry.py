@@ -1,21 +1,78 @@
 """State sizes of one hybrid layer, from the model's shape (Section 3, Table 1)."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    Tag,
+)
 
 from hsexp.config.base import Config
 from hsexp.config.fields import Name
 
 
-class ModelConfig(Config):
-    """The shape of one hybrid layer stack; every state size follows from it (Section 3)."""
+class ModelShape(Config, ABC):
+    """The shape of one hybrid layer stack; every state size follows from it (Section 3).
+
+    The memory manages groups of one attention layer and `composites_per_checkpoint` recurrent ones,
+    all with equal page ids. Where the recurrent layers do not divide, the last groups are short,
+    and the places of their missing layers are wasted.
+
+        29 recurrent, 3 attention     [ A, 10 R ] [ A, 10 R ] [ A, 9 R, 1 wasted ]
+    """
 
     name: Name
     num_attention_layers: PositiveInt
+    """Layers that keep keys and values."""
     num_recurrent_layers: PositiveInt
-    """A multiple of the attention layers: that many layer groups, each with its own states."""
+    """Layers that keep a recurrent state; a layer may keep both."""
+    max_model_tokens: PositiveInt
+    """Longest prompt plus output that is served."""
+    d0_attention_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None
+    """Attention's share of the budget in D0's static split (Table B-3); null where no split was
+    screened for the model: D0 then needs `organization.attention_fraction`."""
+    checkpoint: str | None = Field(default=None, exclude=True)
+    """Weights that a real engine loads: a folder or a name on the Hugging Face hub; null makes
+    small ones of this shape from a seed. A simulation loads none, so its cell ids leave it out."""
+
+    @property
+    def composites_per_checkpoint(self) -> int:
+        """Recurrent composites that one checkpoint consists of, per attention layer."""
+        return -(-self.num_recurrent_layers // self.num_attention_layers)
+
+    @property
+    def num_missing_layers(self) -> int:
+        """Recurrent layers that the last groups lack."""
+        places = self.composites_per_checkpoint * self.num_attention_layers
+        return places - self.num_recurrent_layers
+
+    @property
+    @abstractmethod
+    def kv_token_bytes(self) -> int:
+        """Attention KV of one token in one layer."""
+
+    @property
+    @abstractmethod
+    def ssm_bytes(self) -> int:
+        """Recurrent state of one request in one layer."""
+
+    @property
+    @abstractmethod
+    def conv_bytes(self) -> int:
+        """Convolution state of one request in one layer; 0 for a model without one."""
+
+
+class ModelConfig(ModelShape):
+    """Attention and Mamba2, as the engine's kernels know them."""
+
     num_kv_heads: PositiveInt
     head_dim: PositiveInt
     """Elements of one attention head."""
@@ -33,23 +90,6 @@ class ModelConfig(Config):
         Literal[2, 4] | None, Field(exclude_if=lambda value: value is None)
     ] = None
     """Bytes of one recurrent state element where they differ from `dtype_bytes`."""
-    max_model_tokens: PositiveInt
-    """Longest prompt plus output that is served."""
-    d0_attention_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None
-    """Attention's share of the budget in D0's static split (Table B-3); null where no split was
-    screened for the model: D0 then needs `organization.attention_fraction`."""
-    checkpoint: str | None = Field(default=None, exclude=True)
-    """Weights that a real engine loads: a folder or a name on the Hugging Face hub; null makes
-    small ones of this shape from a seed. A simulation loads none, so its cell ids leave it out."""
-
-    @model_validator(mode="after")
-    def _layers_divide(self) -> "ModelConfig":
-        if self.num_recurrent_layers % self.num_attention_layers:
-            raise ValueError(
-                f"num_recurrent_layers {self.num_recurrent_layers} must be a multiple of "
-                f"num_attention_layers {self.num_attention_layers}"
-            )
-        return self
 
     @property
     def conv_channels(self) -> int:
@@ -61,9 +101,77 @@ class ModelConfig(Config):
         return self.ssm_dtype_bytes or self.dtype_bytes
 
     @property
-    def composites_per_checkpoint(self) -> int:
-        """Recurrent composites that one checkpoint consists of, per attention layer."""
-        return self.num_recurrent_layers // self.num_attention_layers
+    def kv_token_bytes(self) -> int:
+        return 2 * self.num_kv_heads * self.head_dim * self.dtype_bytes
+
+    @property
+    def ssm_bytes(self) -> int:
+        return self.ssm_heads * self.ssm_head_dim * self.d_state * self.ssm_element_bytes
+
+    @property
+    def conv_bytes(self) -> int:
+        return (self.conv_width - 1) * self.conv_channels * self.dtype_bytes
+
+
+class SizedModel(ModelShape):
+    """A model of another family, by the bytes of its states. Only a simulation serves it."""
+
+    kind: Literal["sized"]
+    family: str
+    """What its recurrent layers are; for messages."""
+    kv_bytes: PositiveInt
+    """Attention KV of one token in one layer."""
+    recurrent_bytes: PositiveInt
+    convolution_bytes: NonNegativeInt
+
+    @property
+    def kv_token_bytes(self) -> int:
+        return self.kv_bytes
+
+    @property
+    def ssm_bytes(self) -> int:
+        return self.recurrent_bytes
+
+    @property
+    def conv_bytes(self) -> int:
+        return self.convolution_bytes
+
+
+def _kind(given: Any) -> str:
+    kind = given.get("kind") if isinstance(given, Mapping) else getattr(given, "kind", None)
+    return "mamba2" if kind is None else str(kind)
+
+
+AnyModel = Annotated[
+    Annotated[ModelConfig, Tag("mamba2")] | Annotated[SizedModel, Tag("sized")],
+    Discriminator(_kind),
+]
+"""A Mamba2 hybrid needs no `kind`."""
+
+
+def _require_mamba2(given: Any) -> Any:
+    if _kind(given) == "mamba2":
+        return given
+    model = SizedModel.model_validate(given)
+    raise ValueError(
+        f"{model.name} has recurrent layers of another family, {model.family}: only a simulation "
+        "serves it"
+    )
+
+
+def _require_whole_groups(model: ModelConfig) -> ModelConfig:
+    if model.num_missing_layers:
+        raise ValueError(
+            f"{model.name} has {model.num_recurrent_layers} recurrent layers, which is no multiple "
+            f"of its {model.num_attention_layers} attention layers: only a simulation serves it"
+        )
+    return model
+
+
+ServedModel = Annotated[
+    ModelConfig, BeforeValidator(_require_mamba2), AfterValidator(_require_whole_groups)
+]
+"""A model that a real engine serves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,13 +191,12 @@ class StateGeometry:
     """Recurrent layers for each attention layer: composites that one checkpoint consists of."""
 
     @classmethod
-    def of(cls, model: ModelConfig) -> "StateGeometry":
-        d_inner = model.ssm_heads * model.ssm_head_dim
+    def of(cls, model: ModelShape) -> "StateGeometry":
         return cls(
-            kv_token_bytes=2 * model.num_kv_heads * model.head_dim * model.dtype_bytes,
-            ssm_bytes=d_inner * model.d_state * model.ssm_element_bytes,
+            kv_token_bytes=model.kv_token_bytes,
+            ssm_bytes=model.ssm_bytes,
+            conv_bytes=model.conv_bytes,
             composites=model.composites_per_checkpoint,
-            conv_bytes=(model.conv_width - 1) * model.conv_channels * model.dtype_bytes,
         )
 
     @property

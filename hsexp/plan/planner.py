@@ -17,7 +17,7 @@ from hsexp.plan import sharing
 from hsexp.plan.cells import Cell, Plan, cell_key, content_key
 from hsexp.plan.contract import contract_of
 from hsexp.plan.registration import registration_of
-from hsexp.plan.resolve import Catalog, resolve
+from hsexp.plan.resolve import Catalog, open_sizes, resolve
 from hsexp.plan.run import RunConfig, VllmRunConfig
 from hsexp.plan.traces import PlannedTraces
 from hsexp.sim.config import SchedulerConfig
@@ -44,7 +44,7 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
     cells: dict[str, Cell] = {}
     total = 0
     traces = PlannedTraces()
-    not_applied: dict[str, None] = {}
+    said: dict[str, None] = {}
     for name, block in blocks.items():
         laws = {
             "workload": _law_of(block.workload, "workload", launch.workload),
@@ -53,7 +53,8 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
         for axes in _combinations(block, rotate=engine != "sim"):
             total += 1
             config = _resolve(launch, block, laws, axes, catalog, traces, engine=engine)
-            not_applied |= dict.fromkeys(sharing.notes(laws["workload"], axes["sharing"]))
+            said |= dict.fromkeys(sharing.notes(laws["workload"], axes["sharing"]))
+            said |= dict.fromkeys(open_sizes(launch, (config.organization,)))
             data = config.model_dump(mode="json")
             cell = Cell(
                 campaign=campaign.name,
@@ -75,7 +76,7 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
         campaign=campaign.name,
         cells=tuple(cells.values()),
         contract=contract_of(campaign.name, cells.values()),
-        notes=(*resolved.notes, *notes, *not_applied),
+        notes=(*resolved.notes, *notes, *said),
         registration=registration_of(launch),
     )
 

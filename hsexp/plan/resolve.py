@@ -10,8 +10,8 @@ Every kind of campaign is resolved here, so that all of them accept or refuse an
 same words. A misfit is a `ValueError` below this module and a `ConfigError` above it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +23,9 @@ from hsexp.config.launch import Launch
 from hsexp.config.overrides import given_settings
 from hsexp.memory import MemoryConfig, build_memory
 from hsexp.memory.config import BudgetConfig
-from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.geometry import ModelShape
 from hsexp.memory.organizations import Organization, OrganizationConfig
+from hsexp.memory.organizations.base import OrganizationSettings
 from hsexp.plan.scale import scaled, scaled_option
 
 _GROUP_AXES = tuple(axis for axis in AXES if axis.options is not None)
@@ -220,10 +221,15 @@ def resolve(launch: Launch) -> Resolved:
     return Resolved(
         launch=launch,
         catalog=catalog,
-        notes=(*notes, *left_out),
+        notes=(*notes, *left_out, *open_sizes(launch, [m.organization for m in memories])),
         memories=memories,
         budgets=budgets,
     )
+
+
+def open_sizes(launch: Launch, used: Iterable[OrganizationConfig]) -> list[str]:
+    """What organizations that are used took from the model because nobody chose it."""
+    return [note for option in used if (note := option.open_size(launch.model)) is not None]
 
 
 def _require_branches(memories: Sequence[MemoryConfig], campaign: Campaign) -> None:
@@ -248,7 +254,7 @@ def standing(campaign: str) -> Resolved:
     return resolve(Launch.parse(own | composed | read_option("campaign", campaign)))
 
 
-def memory_for(organization: OrganizationConfig, model: ModelConfig) -> MemoryConfig:
+def memory_for(organization: OrganizationConfig, model: ModelShape) -> MemoryConfig:
     """A memory without policies, whose organization can carry the model.
 
     Raises:
@@ -279,18 +285,26 @@ def _catalog(launch: Launch) -> Catalog:
     for axis in _GROUP_AXES:
         group = axis.name
         catalog[group] = {
-            name: parse_union(
-                axis.options,
-                scaled_option(launch.scale, group, read_option(group, name)),
-                path=f"{group}.{name}",
+            name: _fitted(
+                parse_union(
+                    axis.options,
+                    scaled_option(launch.scale, group, read_option(group, name)),
+                    path=f"{group}.{name}",
+                ),
+                launch.model,
             )
             for name in options(group)
             if name not in _OPEN_ENDED
         }
         pinned = getattr(launch, group)
         if pinned is not None:
-            catalog[group][pinned.name] = pinned
+            catalog[group][pinned.name] = _fitted(pinned, launch.model)
     return Catalog(options=catalog)
+
+
+def _fitted(option: Any, model: ModelShape) -> Any:
+    """The option with what it leaves open to the model."""
+    return option.fitted(model) if isinstance(option, OrganizationSettings) else option
 
 
 def _memories(
@@ -298,38 +312,18 @@ def _memories(
 ) -> tuple[tuple[MemoryConfig, ...], list[str]]:
     """Memories of the organizations that carry the model, and a note on each of the others.
 
-    If an organization does not carry the model and exactly one option of its kind does, that one
-    replaces it. An organization that the command line pinned is refused instead.
+    An organization that the command line pinned is refused instead.
     """
     if names and launch.organization is not None:
-        return (memory_for(launch.organization, launch.model),), []
+        pinned = catalog.option("organization", launch.organization.name)
+        return (memory_for(pinned, launch.model),), []
     memories, notes = [], []
     for name in names:
         organization = catalog.option("organization", name)
         try:
             memories.append(memory_for(organization, launch.model))
         except ConfigError as error:
-            match _alike(organization, launch.model, catalog):
-                case [only]:
-                    memories.append(only)
-                    notes.append(f"{error}; {only.organization.name} stands in for it")
-                case others:
-                    fitting = ", ".join(other.organization.name for other in others)
-                    notes.append(
-                        f"{error}; it is left out" + f" ({fitting} would fit)" * bool(others)
-                    )
+            notes.append(f"{error}; it is left out")
     if names and not memories:
         raise ConfigError("\n".join(notes))
     return tuple(memories), notes
-
-
-def _alike(
-    organization: OrganizationConfig, model: ModelConfig, catalog: Catalog
-) -> list[MemoryConfig]:
-    """Memories of all options of the same kind that carry the model."""
-    memories = []
-    for option in catalog.options["organization"].values():
-        if option.kind == organization.kind:
-            with suppress(ConfigError):
-                memories.append(memory_for(option, model))
-    return memories

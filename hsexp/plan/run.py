@@ -9,6 +9,7 @@ from hsexp.config.device import DeviceConfig, HardwareConfig
 from hsexp.config.fields import Seed
 from hsexp.memory import HybridMemory, MemoryConfig, Observer, build_memory
 from hsexp.memory.config import BudgetConfig
+from hsexp.memory.geometry import ServedModel
 from hsexp.sim.config import SchedulerConfig
 from hsexp.workload import WorkloadConfig
 from hsexp.workload.arrivals import ArrivalsConfig
@@ -44,6 +45,7 @@ class VllmRunConfig(RunConfig):
     step-time model."""
 
     engine: Literal["vllm"]
+    model: ServedModel
     hardware: HardwareConfig
     checkpoint: str | None
     """Weights that vLLM can load; null uses seeded weights."""

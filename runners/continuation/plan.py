@@ -8,7 +8,7 @@ from hsexp.config.campaigns import ContinuationCampaign
 from hsexp.config.catalog import read_option
 from hsexp.config.device import HardwareConfig
 from hsexp.config.launch import Launch
-from hsexp.memory.geometry import ModelConfig, StateGeometry
+from hsexp.memory.geometry import ModelConfig, ModelShape, ServedModel, StateGeometry
 from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.organizations.s2 import S2Config
 from hsexp.plan.cells import Cell, Plan, content_key
@@ -38,7 +38,7 @@ def make_plan(launch: Launch, campaign: ContinuationCampaign) -> Plan:
         campaign.exact,
         campaign.depths_tokens,
     ):
-        model = launch.model.model_copy(update={"dtype_bytes": dtype_bytes})
+        model = _served(launch.model).model_copy(update={"dtype_bytes": dtype_bytes})
         config = _organization(launch, campaign, name, model)
         grid = memory_for(config, model).layout.checkpoint_grid
         if depth < grid:
@@ -113,11 +113,16 @@ def _cell(campaign: str, organization: str, run: ContinuationRun) -> Cell:
     )
 
 
+def _served(model: ModelShape) -> ModelConfig:
+    served: ModelConfig = parse_union(ServedModel, model, path="model")
+    return served
+
+
 def _organization(
     launch: Launch, campaign: ContinuationCampaign, name: str, model: ModelConfig
 ) -> Any:
     if launch.organization is not None:
-        return launch.organization
+        return launch.organization.fitted(model)
     config = parse_union(OrganizationConfig, read_option("organization", name), path=name)
     if isinstance(config, S2Config):
         page_bytes = config.block_size * StateGeometry.of(model).kv_token_bytes

@@ -88,6 +88,6 @@ def test_every_organization_of_granite_copies_as_the_rule_says() -> None:
         update={"branches": (2,), "tail_tokens": (0, 257)}
     )
     table = make("branching-samples", changed("branching", model=granite, campaign=campaign)).rows
-    assert set(table["organization"]) == {"s0", "s1", "s2_granite", "d0"}
+    assert set(table["organization"]) == {"s0", "s1", "s2", "d0"}
     assert (table["page_copies"] == table["rule_page_copies"]).all()
     assert (table["state_copies"] == table["rule_state_copies"]).all()

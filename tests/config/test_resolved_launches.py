@@ -10,6 +10,8 @@ from hsexp.config.base import ConfigError
 from hsexp.config.campaigns import ContinuationCampaign, CountedCampaign
 from hsexp.config.catalog import options
 from hsexp.config.launch import Launch
+from hsexp.memory.organizations.d0 import D0Config
+from hsexp.memory.organizations.s2 import S2Config
 from hsexp.plan.resolve import Resolved, require_settings, resolve, standing
 from runners.continuation.plan import make_plan as checks
 
@@ -71,9 +73,10 @@ def test_checks_on_an_engine_honour_a_field_of_an_organization() -> None:
 
 
 def test_checks_refuse_an_organization_that_cannot_carry_the_model() -> None:
-    launch = composed("campaign=continuation", "organization=s2", "model=granite_4_h")
+    small = "organization.slot_bytes=64"
+    launch = composed("campaign=continuation", "organization=s2", small)
     assert isinstance(launch.campaign, ContinuationCampaign)
-    with pytest.raises(ConfigError, match="organization s2 for model granite_4_h: slot_bytes"):
+    with pytest.raises(ConfigError, match=r"organization s2 for model .*: slot_bytes 64 must hold"):
         checks(launch, launch.campaign)
 
 
@@ -190,21 +193,34 @@ def test_a_scale_without_such_blocks_leaves_the_law_to_the_launch() -> None:
 # -- what fits together ----------------------------------------------------------------------------
 
 
-def test_the_only_option_of_its_kind_stands_in_for_one_that_cannot_carry_the_model() -> None:
+def test_slots_are_the_smallest_power_of_two_that_holds_the_convolution_states() -> None:
     launch = resolved("campaign=capacity", "model=granite_4_h")
-    assert [memory.organization.name for memory in launch.memories] == [
-        "s0", "s1", "s2_granite", "d0",
-    ]  # fmt: skip
+    sizes = {memory.organization.name: memory.organization for memory in launch.memories}
+    assert list(sizes) == ["s0", "s1", "s2", "d0"]
+    assert isinstance(sizes["s2"], S2Config)
+    assert sizes["s2"].slot_bytes == 262_144  # 9 states of 26,112 bytes are 235,008
+    assert launch.notes == ()
+
+
+def test_an_organization_that_cannot_carry_the_model_is_left_out_with_the_reason() -> None:
+    heads = ("model.num_kv_heads=1", "model.head_dim=64")
+    launch = resolved("campaign=capacity", "model=granite_4_h", *heads)
+    assert [memory.organization.name for memory in launch.memories] == ["s0", "s1", "d0"]
     (note,) = launch.notes
-    assert "organization s2 for model granite_4_h: slot_bytes 32768 must hold" in note
-    assert note.endswith("; s2_granite stands in for it")
+    assert "organization s2 for model granite_4_h: block_size 512 makes pages of 131072" in note
+    assert note.endswith("; it is left out")
 
 
-def test_an_organization_without_a_stand_in_is_left_out_with_the_reason() -> None:
+def test_a_split_that_nobody_screened_is_the_ratio_of_bytes_and_said_aloud() -> None:
     launch = resolved("campaign=branching", "model.d0_attention_fraction=null")
-    assert [memory.organization.name for memory in launch.memories] == ["s0", "s1", "s2"]
+    d0 = launch.memories[-1].organization
+    assert isinstance(d0, D0Config)
+    assert d0.attention_fraction == 0.535085  # 1,792 KiB of KV, 1,557 KiB of state
     (note,) = launch.notes
-    assert "no split of d0 was screened for model falcon_h1_7b; it is left out (d0_m05, " in note
+    assert note == (
+        "d0: attention has 0.535085 of the budget, its share of the bytes of a checkpoint "
+        "interval; no split was screened for model falcon_h1_7b"
+    )
 
 
 @pytest.mark.parametrize("campaign", ["capacity", "branching", "speculation", "q6"])
@@ -212,7 +228,11 @@ def test_a_pinned_organization_that_cannot_carry_the_model_is_refused(
     campaign: str, command: Command
 ) -> None:
     code, printed = command(
-        f"campaign={campaign}", "stage=plan", "organization=s2", "model=granite_4_h"
+        f"campaign={campaign}",
+        "stage=plan",
+        "organization=s2",
+        "organization.slot_bytes=32768",
+        "model=granite_4_h",
     )
     assert code == 2
     assert printed.startswith("error: organization s2 for model granite_4_h: slot_bytes 32768 must")

@@ -47,7 +47,7 @@ def test_a_command_becomes_two_flags_and_vllms_own_options() -> None:
 def test_a_changed_organization_travels_whole() -> None:
     command = Command.parse(["organization=s2", "organization.block_size=256", "model=m"])
     assert command.settings["organization"]["block_size"] == 256
-    assert command.settings["organization"]["slot_bytes"] == 32768
+    assert command.settings["organization"]["num_admission_states"] == 2
 
 
 @pytest.mark.parametrize(

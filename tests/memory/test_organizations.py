@@ -158,7 +158,7 @@ def test_granites_checkpoints_are_nine_composites_in_every_organization() -> Non
     for name, num_pages, page_bytes in (
         ("s0", 9, 1_074_688),
         ("s1", 9 + 9, MIB),
-        ("s2_granite", 9 + 1, MIB),
+        ("s2", 9 + 1, MIB),
         ("d0", 9, 1_074_688),
     ):
         organization = organization_of(name, model="granite_4_h")
@@ -166,11 +166,11 @@ def test_granites_checkpoints_are_nine_composites_in_every_organization() -> Non
         assert organization.places.page_bytes == page_bytes
         assert organization.places.num_members == 1
     four = StateMix(attention_tokens=0, checkpoints=4)
-    assert organization_of("s2_granite", model="granite_4_h").mix_bytes(four) == (36 + 1) * MIB
+    assert organization_of("s2", model="granite_4_h").mix_bytes(four) == (36 + 1) * MIB
 
 
 def test_convolution_states_of_a_slot_lie_one_behind_the_other() -> None:
-    places = organization_of("s2_granite", model="granite_4_h").places
+    places = organization_of("s2", model="granite_4_h").places
     ends = [(i + 1) * places.conv_step_bytes for i in range(9)]
     assert ends[0] == 3 * (64 * 64 + 2 * 128) * 2  # width - 1, channels, bytes
     assert ends[-1] <= 262_144 == places.page_bytes // places.lines_per_page

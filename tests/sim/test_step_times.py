@@ -43,7 +43,6 @@ def test_only_organizations_that_page_a_state_run_under_paged_kernels() -> None:
     paged = {
         name: MemoryConfig.without_policies(model=model, organization=organization).paged
         for name, organization in catalog.items()
-        if name != "s2_granite"
     }
     assert {name for name, is_paged in paged.items() if is_paged} == {"s1", "s1_fine", "s2", "s3"}
     assert {"s0", "d0", "d0_m512"} <= paged.keys()

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from hsexp.memory.geometry import ModelConfig, StateGeometry
+from hsexp.memory.geometry import ModelShape, StateGeometry
 from hsexp.memory.organizations.base import Organization, PoolPlan, StateMix, StatePlaces
 from hsexp.memory.organizations.d0 import D0, D0Config
 from hsexp.memory.organizations.s0 import S0, S0Config
@@ -31,13 +31,14 @@ __all__ = [
 ]
 
 
-def create(config: OrganizationConfig, model: ModelConfig) -> Organization:
+def create(config: OrganizationConfig, model: ModelShape) -> Organization:
     """The organization that a configuration names, sized for a model.
 
     Raises:
-        ValueError: the sizes do not fit together, or D0 has no split for this model.
+        ValueError: the sizes do not fit together.
     """
     geometry = StateGeometry.of(model)
+    config = config.fitted(model)
     match config:
         case S0Config():
             return S0(config, geometry)
@@ -49,9 +50,5 @@ def create(config: OrganizationConfig, model: ModelConfig) -> Organization:
             return S3(config, geometry)
         case D0Config():
             fraction = config.attention_fraction or model.d0_attention_fraction
-            if fraction is None:
-                raise ValueError(
-                    f"organization.attention_fraction is required: no split of d0 was screened for "
-                    f"model {model.name}"
-                )
+            assert fraction is not None, "the settings are fitted to the model"
             return D0(config, geometry, attention_fraction=fraction)

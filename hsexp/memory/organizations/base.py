@@ -17,7 +17,7 @@ from hsexp.config.base import Config
 from hsexp.config.fields import Name, OpenFraction
 from hsexp.memory.attention import AttentionStore, WholePages
 from hsexp.memory.checkpoint import StateStore
-from hsexp.memory.geometry import StateGeometry
+from hsexp.memory.geometry import ModelShape, StateGeometry
 from hsexp.memory.policies.eviction.paper import ReleaseOrder
 from hsexp.memory.pool import PagePool, PoolSpec
 
@@ -32,6 +32,14 @@ class OrganizationSettings(Config):
     num_admission_states: PositiveInt
     """Recurrent states that admission reserves for the request itself."""
     release_order: ReleaseOrder
+
+    def fitted(self, model: ModelShape) -> Self:
+        """The settings with what is left open to the model."""
+        return self
+
+    def open_size(self, model: ModelShape) -> str | None:
+        """A size of the fitted settings that nobody measured or chose, for a note."""
+        return None
 
     @property
     def kernel_block_size(self) -> int:

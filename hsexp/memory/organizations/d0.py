@@ -7,12 +7,12 @@ recurrent pool  [ SSM | conv ] [ SSM | conv ] ...
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt
 
 from hsexp.memory.checkpoint import PagedStateStore
-from hsexp.memory.geometry import StateGeometry
+from hsexp.memory.geometry import ModelShape, StateGeometry
 from hsexp.memory.organizations.base import (
     Organization,
     OrganizationSettings,
@@ -33,7 +33,35 @@ class D0Config(OrganizationSettings):
     checkpoint_grid: PositiveInt | None
     """Tokens between checkpoint boundaries; null uses the native grid."""
     attention_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None
-    """Attention's share of the budget; null uses the model's screened split."""
+    """Attention's share of the budget; null uses the model's screened split, or where there is none
+    the share that attention has of the bytes of one checkpoint interval."""
+
+    def fitted(self, model: ModelShape) -> Self:
+        if self.attention_fraction is not None or model.d0_attention_fraction is not None:
+            return self
+        geometry = StateGeometry.of(model)
+        attention = self.grid_of(geometry) * geometry.kv_token_bytes
+        checkpoint = geometry.composites * geometry.composite_bytes
+        return self.model_copy(
+            update={"attention_fraction": round(attention / (attention + checkpoint), 6)}
+        )
+
+    def open_size(self, model: ModelShape) -> str | None:
+        left_open = self.model_copy(update={"attention_fraction": None})
+        if model.d0_attention_fraction is not None or left_open.fitted(model) != self:
+            return None
+        return (
+            f"{self.name}: attention has {self.attention_fraction:g} of the budget, its share of "
+            f"the bytes of a checkpoint interval; no split was screened for model {model.name}"
+        )
+
+    def grid_of(self, geometry: StateGeometry) -> int:
+        """Tokens between checkpoint boundaries. The native grid is the smallest multiple of
+        `checkpoint_multiple` tokens whose KV covers one composite."""
+        if self.checkpoint_grid is not None:
+            return self.checkpoint_grid
+        tokens = -(-geometry.composite_bytes // geometry.kv_token_bytes)
+        return self.checkpoint_multiple * -(-tokens // self.checkpoint_multiple)
 
 
 class D0(Organization):
@@ -47,15 +75,9 @@ class D0(Organization):
         self.config = config
         self.block_size = config.block_size
         self.unit_bytes = config.block_size * geometry.kv_token_bytes
-        self.checkpoint_grid = config.checkpoint_grid or self._native_grid()
+        self.checkpoint_grid = config.grid_of(geometry)
         self._require_whole_blocks()
         self.attention_fraction = Fraction(str(attention_fraction))
-
-    def _native_grid(self) -> int:
-        """Smallest multiple of `checkpoint_multiple` tokens whose KV covers one composite."""
-        geometry, multiple = self.geometry, self.config.checkpoint_multiple
-        tokens = -(-geometry.composite_bytes // geometry.kv_token_bytes)
-        return multiple * -(-tokens // multiple)
 
     def plan(self, nominal_bytes: int) -> PoolPlan:
         limits = self.limits(nominal_bytes)

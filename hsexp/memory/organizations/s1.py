@@ -30,6 +30,7 @@ class S1(SharedPoolOrganization):
         super().__init__(config, geometry)
         self.page_bytes = config.block_size * geometry.kv_token_bytes
         self.num_members = geometry.composites * -(-geometry.ssm_bytes // self.page_bytes)
+        self.num_conv_pages = geometry.composites if geometry.conv_bytes else 0
         if geometry.conv_bytes > self.page_bytes:
             raise ValueError(
                 f"block_size {config.block_size} makes pages of {self.page_bytes} bytes, "
@@ -39,7 +40,7 @@ class S1(SharedPoolOrganization):
     def build_states(self, pools: Sequence[PagePool]) -> StateStore:
         return PagedStateStore(
             pools[0],
-            pages_per_state=self.num_members + self.geometry.composites,
+            pages_per_state=self.num_members + self.num_conv_pages,
         )
 
     @property
@@ -55,7 +56,6 @@ class S1(SharedPoolOrganization):
 
     def mix_bytes(self, mix: StateMix) -> int:
         pages = (
-            self.attention_objects(mix)
-            + (self.num_members + self.geometry.composites) * mix.checkpoints
+            self.attention_objects(mix) + (self.num_members + self.num_conv_pages) * mix.checkpoints
         )
         return self.page_bytes * pages

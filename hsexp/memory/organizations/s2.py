@@ -9,11 +9,11 @@ convolution states, one after the other.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from pydantic import PositiveInt
 
-from hsexp.memory.geometry import StateGeometry
+from hsexp.memory.geometry import ModelShape, StateGeometry
 from hsexp.memory.organizations.base import SharedPoolSettings, StateMix, StatePlaces
 from hsexp.memory.organizations.s1 import S1
 from hsexp.memory.pool import PagePool
@@ -23,8 +23,19 @@ from hsexp.memory.slab import SlabStateStore
 class SlabSettings(SharedPoolSettings):
     """Settings of an organization whose convolution states have slots in slabs."""
 
-    slot_bytes: PositiveInt
-    """Bytes of one convolution slot; the convolution states of a checkpoint must fit."""
+    slot_bytes: PositiveInt | None
+    """Bytes of one convolution slot; the convolution states of a checkpoint must fit. Null uses the
+    smallest power of two that holds them."""
+
+    def fitted(self, model: ModelShape) -> Self:
+        return self.model_copy(update={"slot_bytes": self.slot_of(StateGeometry.of(model))})
+
+    def slot_of(self, geometry: StateGeometry) -> int | None:
+        """Bytes of a slot; None where there is no convolution state to hold."""
+        needed = geometry.composites * geometry.conv_bytes
+        if self.slot_bytes is not None or not needed:
+            return self.slot_bytes
+        return 1 << (needed - 1).bit_length()
 
 
 class S2Config(SlabSettings):
@@ -38,8 +49,15 @@ class S2(S1):
 
     def __init__(self, config: SlabSettings, geometry: StateGeometry) -> None:
         super().__init__(config, geometry)
-        self._require_slots(config.slot_bytes)
-        self.num_slots = self.page_bytes // config.slot_bytes
+        slot_bytes = config.slot_of(geometry)
+        if not geometry.conv_bytes or slot_bytes is None:
+            raise ValueError(
+                f"{config.name} packs convolution states, and the model has none; s1 is the same "
+                "without slabs"
+            )
+        self.slot_bytes = slot_bytes
+        self._require_slots(slot_bytes)
+        self.num_slots = self.page_bytes // slot_bytes
 
     def _require_slots(self, slot_bytes: int) -> None:
         """A slot holds the convolution states of a checkpoint, one of each composite."""

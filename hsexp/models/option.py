@@ -1,0 +1,83 @@
+"""`model=PATH` on a command line: the model becomes an option that Hydra finds like any other.
+
+The option is written below the user's cache, so that `--cfg job`, sweeps and further overrides
+(`model.max_model_tokens=8192`) work as with an option of `conf/model`.
+"""
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import yaml
+
+from hsexp.config.base import ConfigError
+from hsexp.config.catalog import standing_options
+from hsexp.models.reading import is_config, read_model
+from hsexp.plan.cells import content_key
+from hsexp.user_cache import cache_folder
+
+_KEY = "model"
+_SEARCH_PATH = "hydra.searchpath"
+
+
+def with_options(arguments: Iterable[str]) -> list[str]:
+    """The arguments, with a path in `model=PATH` replaced by the name of an option.
+
+    Raises:
+        ConfigError: the model cannot be read, or the command line has a search path of its own.
+    """
+    given = list(arguments)
+    paths = {
+        place: value
+        for place, (key, _, value) in enumerate(word.partition("=") for word in given)
+        if key == _KEY and value not in standing_options(_KEY) and is_config(value)
+    }
+    if not paths:
+        return given
+    if any(word.lstrip("+").startswith(f"{_SEARCH_PATH}=") for word in given):
+        raise ConfigError(
+            f"model={next(iter(paths.values()))} cannot be combined with {_SEARCH_PATH}; use "
+            "--config-dir for your own options"
+        )
+    folders = []
+    for place, value in paths.items():
+        folder, name = _write(value)
+        given[place] = f"{_KEY}={name}"
+        folders.append(f"'file://{folder}'")
+    return [*given, f"{_SEARCH_PATH}=[{','.join(folders)}]"]
+
+
+def _write(given: str) -> tuple[Path, str]:
+    """Write the option of a model. Returns its search path, named by contents, and its name.
+
+    Raises:
+        ConfigError: the model cannot be read, or its name is one of `conf/model`.
+    """
+    model = read_model(given)
+    if model.name in standing_options(_KEY):
+        raise ConfigError(
+            f"model={given} has the name of conf/model/{model.name}.yaml; rename its folder"
+        )
+    shape = model.model_dump(mode="json") | {"checkpoint": _weights(given)}
+    text = yaml.safe_dump(shape, sort_keys=False)
+    folder = cache_folder() / "models" / content_key({"option": text})
+    path = folder / _KEY / f"{model.name}.yaml"
+    if not path.exists():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(
+                "w", encoding="utf-8", dir=path.parent, delete=False
+            ) as file:
+                file.write(text)
+            Path(file.name).replace(path)
+        except OSError as error:
+            raise ConfigError(f"model={given}: {path} cannot be written: {error}") from None
+    return folder, model.name
+
+
+def _weights(given: str) -> str | None:
+    """Where a real engine finds the weights: the folder, or the id."""
+    path = Path(given).expanduser()
+    if path.is_dir():
+        return str(path.absolute())
+    return None if path.is_file() else given
