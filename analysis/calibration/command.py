@@ -7,7 +7,7 @@ import pandas as pd
 
 from analysis.calibration.device_file import default_path, to_device, write_device
 from analysis.calibration.fit import Fit, fit
-from analysis.calibration.published import published_work
+from analysis.calibration.published import PAPER_MODEL, published_work
 from analysis.calibration.report import (
     coefficients_table,
     residuals_table,
@@ -63,6 +63,7 @@ def _from_ledgers(
         given,
         description=f"as recorded: {steps.origin}",
         source=f"least squares on {size}, {'; '.join(steps.sources)}",
+        model=steps.model,
     )
     tables = [
         coefficients_table(
@@ -87,6 +88,7 @@ def _from_paper(given: Mapping[str, str]) -> tuple[list[Table], Path, Path | Non
         given,
         description="fitted to published rows",
         source=f"least squares on {len(work)} rows of {tables_read}",
+        model=PAPER_MODEL,
     )
     tables = [
         coefficients_table(
@@ -110,10 +112,17 @@ def _in_use(fitted: Fit) -> str:
     return f"conf/device/{PAPER_DEVICE}.yaml has {', '.join(far)}."
 
 
-def _write(fitted: Fit, given: Mapping[str, str], *, description: str, source: str) -> Path | None:
+def _write(
+    fitted: Fit,
+    given: Mapping[str, str],
+    *,
+    description: str,
+    source: str,
+    model: str | None,
+) -> Path | None:
     if "device" not in given:
         return None
-    device = to_device(given["device"], fitted, description=description, source=source)
+    device = to_device(given["device"], fitted, description=description, source=source, model=model)
     path = Path(given["out"]) if "out" in given else default_path(device.name)
     write_device(device, fitted, path, overwrite=given.get("overwrite") == "true")
     return path

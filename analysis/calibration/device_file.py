@@ -17,7 +17,9 @@ DIGITS = 9
 """Decimals of a second: nanoseconds, the resolution of the simulator's clock."""
 
 
-def to_device(name: str, fit: Fit, *, description: str, source: str) -> DeviceConfig:
+def to_device(
+    name: str, fit: Fit, *, description: str, source: str, model: str | None
+) -> DeviceConfig:
     """The device that a fit describes.
 
     Raises:
@@ -31,6 +33,7 @@ def to_device(name: str, fit: Fit, *, description: str, source: str) -> DeviceCo
                 "description": description,
                 "step_time": {"name": f"affine-{name}", **terms},
                 "source": source,
+                "fitted_model": model,
             },
             path="device",
         )
@@ -88,6 +91,7 @@ def _yaml(device: DeviceConfig, fit: Fit) -> str:
         f"  name: {device.known_step_time.name}",
         *(f"  {term}: {terms[term]:.{DIGITS}f}{_precision(fit, term)}" for term in fit.terms),
         f"source: {json.dumps(device.source, ensure_ascii=False)}",
+        f"fitted_model: {json.dumps(device.fitted_model)}",
     ]
     return "\n".join([*lines, ""])
 

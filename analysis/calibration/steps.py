@@ -31,6 +31,8 @@ class Steps:
     origin: Origin
     sources: tuple[str, ...]
     """Each ledger with the digest of its journal, which does not change when tables are joined."""
+    model: str | None
+    """Name of the model that all ledgers served; None if they differ or do not say."""
 
     @property
     def work(self) -> pd.DataFrame:
@@ -58,9 +60,11 @@ def read_steps(paths: Sequence[Path]) -> Steps:
         AnalysisError: a ledger cannot be read, none has step tables, or they differ in origin.
     """
     tables, frames, sources = [], [], []
+    models = set()
     for path in paths:
         ledger, frame = read_ledger(path)
         frames.append(frame[list(ORIGIN)])
+        models.add(ledger.contract.get("model", {}).get("name"))
         sources.append(f"{path} (journal SHA-256 {ledger.digest[:DIGEST_DIGITS]})")
         for cell_id, organization in zip(frame["cell_id"], frame["organization"], strict=True):
             try:
@@ -87,6 +91,7 @@ def read_steps(paths: Sequence[Path]) -> Steps:
         table=pd.concat(tables, ignore_index=True),
         origin=Origin.of(origins),
         sources=tuple(sources),
+        model=models.pop() if len(models) == 1 else None,
     )
 
 

@@ -68,6 +68,9 @@ class DeviceConfig(Config):
     """Null until it is fitted to measured runs; such a device cannot be simulated."""
     source: str
     """Where the coefficients come from."""
+    fitted_model: Name | None = Field(default=None, exclude=True)
+    """The model whose steps were timed; null where it is not known. The plan of a simulation of
+    another one says so. It changes no number, so cells leave it out."""
     runner: Annotated[RunnerModel | None, Field(exclude_if=lambda value: value is None)] = None
     """The ledger's clock in a simulation; null where it is not known."""
     organization: dict[Name, dict[Name, Any]] = Field(default={}, exclude=True)
@@ -76,6 +79,15 @@ class DeviceConfig(Config):
     hardware: HardwareConfig | None = Field(default=None, exclude=True)
     """Null for a device that is only simulated. Simulations do not read this field, so their cells
     leave it out."""
+
+    def doubt(self, model: str) -> str | None:
+        """Why its step times may be wrong for a model; None if they are that model's."""
+        if self.step_time is None or self.fitted_model in (None, model):
+            return None
+        return (
+            f"device {self.name} has the step times of {self.fitted_model}; those of {model} are "
+            "not known: compare organizations, not seconds"
+        )
 
     @property
     def known_step_time(self) -> StepTimeModel:

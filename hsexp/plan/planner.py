@@ -41,6 +41,8 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
     catalog = _fitted(resolved.catalog, launch.device) if engine == "sim" else resolved.catalog
     campaign = launch.serving
     blocks, notes = _narrow(launch)
+    if engine == "sim" and (doubt := launch.device.doubt(launch.model.name)) is not None:
+        notes.append(doubt)
     cells: dict[str, Cell] = {}
     total = 0
     traces = PlannedTraces()

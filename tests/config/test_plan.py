@@ -440,3 +440,12 @@ def test_a_field_that_an_organization_does_not_have_is_refused_with_the_device()
     wrong = "+device.organization.s0.slots=3"
     with pytest.raises(ConfigError, match=r"device\.organization\.s0"):
         planned("campaign=q1", wrong)
+
+
+def test_a_simulation_of_a_model_that_the_device_was_not_fitted_to_says_so() -> None:
+    notes = planned("campaign=q6", "model=granite_4_h", "engine=sim").notes
+    assert (
+        "device a100_40gb has the step times of falcon_h1_7b; those of granite_4_h are not known: "
+        "compare organizations, not seconds"
+    ) in notes
+    assert not any("step times" in note for note in planned("campaign=q6", "engine=sim").notes)
