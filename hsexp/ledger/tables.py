@@ -18,7 +18,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NewType
+from typing import Any, NewType
 
 import pandas as pd
 import pyarrow as pa
@@ -29,7 +29,12 @@ from hsexp.ledger.journal import LedgerError, sync_directory, write_durably, wri
 
 EncodedTable = NewType("EncodedTable", bytes)
 
-_COMPRESSION = "zstd"
+_FORMAT: Mapping[str, Any] = {
+    "compression": "zstd",
+    "write_statistics": False,
+    "use_dictionary": False,
+}
+"""The tables are small; statistics and dictionaries would take half of their bytes."""
 _MAGIC = b"PAR1"
 _OWNER = "attempt_id"
 """The column of a joined file with the attempt of each row."""
@@ -47,7 +52,7 @@ def encode_table(frame: pd.DataFrame) -> EncodedTable:
 def encode_arrow(table: pa.Table) -> EncodedTable:
     """Parquet bytes of a table."""
     buffer = pa.BufferOutputStream()
-    pq.write_table(table, buffer, compression=_COMPRESSION)
+    pq.write_table(table, buffer, **_FORMAT)
     return EncodedTable(buffer.getvalue().to_pybytes())
 
 
@@ -313,10 +318,7 @@ def schema_key(schema: pa.Schema) -> str:
 def _write_groups(
     path: Path, tables: Iterable[tuple[str, pa.Table]], digests: dict[str, str]
 ) -> None:
-    """Write one row group a table, without statistics and dictionaries.
-
-    The groups are small; statistics and dictionaries would take half of their bytes.
-    """
+    """Write one row group a table."""
     writer: pq.ParquetWriter | None = None
     with path.open("wb") as file:
         for attempt_id, table in tables:
@@ -324,13 +326,7 @@ def _write_groups(
             owned = table.add_column(0, _OWNER, owner)
             if writer is None:
                 schema = owned.schema
-                writer = pq.ParquetWriter(
-                    file,
-                    schema,
-                    compression=_COMPRESSION,
-                    write_statistics=False,
-                    use_dictionary=False,
-                )
+                writer = pq.ParquetWriter(file, schema, **_FORMAT)
             writer.write_table(owned.replace_schema_metadata(schema.metadata), len(owned) or 1)
             digests[attempt_id] = ""
         assert writer is not None
