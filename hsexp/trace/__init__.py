@@ -4,6 +4,8 @@ schema       kinds of events and their columns
 recorder     turns events of the memory and the scheduler into rows, in both engines
 file         writes rows while an engine runs, and reads them back; a torn file is no trace
 trace        a verified trace: its events by kind
+pools        pages by owner over time, replayed from their moves
+slabs        slots of slabs over time, replayed
 
 A trace is one table, in order of its sequence numbers. The first event describes the memory, the
 last one counts the events. Without the last one a run has no trace, however many requests it
