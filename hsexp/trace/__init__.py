@@ -2,6 +2,7 @@
 
 schema       kinds of events and their columns
 recorder     turns events of the memory and the scheduler into rows, in both engines
+integrity    what makes a trace whole
 supply       what could be reused at each moment, under the masks M0 and M1
 episodes     what each request could reuse at its entry and at its admission
 lineage      which events changed that in between

@@ -128,6 +128,33 @@ def lineages(trace: Trace) -> list[Lineage]:
     return found
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Publications:
+    """Pages and states that became visible in a run."""
+
+    total: int
+    same_step: int
+    """Of these, those in whose step other requests published as well."""
+    ambiguous: int
+    """Of these in turn, those whose producer is not recorded."""
+
+
+def publications(trace: Trace) -> Publications:
+    """Count what was published, and what the paper could not attribute (Appendix C.1)."""
+    in_step: defaultdict[int, list[tuple[int | None, int]]] = defaultdict(list)
+    for event in trace.rows("publish"):
+        count = 1 if event.entry == "state" else len(event.pages)
+        in_step[event.step].append((event.request, count))
+    shared = [
+        published for published in in_step.values() if len({who for who, _ in published}) > 1
+    ]
+    return Publications(
+        total=sum(count for published in in_step.values() for _, count in published),
+        same_step=sum(count for published in shared for _, count in published),
+        ambiguous=sum(count for published in shared for who, count in published if who is None),
+    )
+
+
 class _Lives:
     """Identity and producer of every cached page."""
 
