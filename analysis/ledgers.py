@@ -15,6 +15,7 @@ from analysis.config import block_design
 from analysis.errors import AnalysisError, NoLedgerError, NoRunsError
 from analysis.families import Adoption, Contrast, Design
 from analysis.gaps import describe
+from analysis.histories import Histories
 from analysis.runs import Origin, Runs
 from hsexp.config.arm import Arm
 from hsexp.ledger import Ledger, LedgerError, NoTableError
@@ -131,8 +132,15 @@ class Ledgers:
 
     def _select(self, campaign: str, block: str, design: Design, seeds: tuple[int, ...]) -> Runs:
         try:
-            attempts = self._campaign(campaign).attempts
-            return Runs.select(attempts, campaign=campaign, design=design, seeds=seeds, block=block)
+            ledger = self._campaign(campaign)
+            return Runs.select(
+                ledger.attempts,
+                campaign=campaign,
+                design=design,
+                seeds=seeds,
+                block=block,
+                traces=ledger.traces,
+            )
         except NoLedgerError as missing:
             why = str(missing)
         except NoRunsError:
@@ -184,6 +192,10 @@ class _Campaign:
     @cached_property
     def attempts(self) -> pd.DataFrame:
         return self.ledger.attempts()
+
+    @cached_property
+    def traces(self) -> Histories:
+        return Histories(self.ledger.trace_table)
 
 
 def read_ledger(path: Path) -> tuple[Ledger, pd.DataFrame]:

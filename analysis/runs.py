@@ -15,6 +15,7 @@ from analysis.effects import Pairs, pair_up
 from analysis.errors import AnalysisError, NoRunsError
 from analysis.families import Design
 from analysis.gaps import AxisValue, Gap
+from analysis.histories import Histories, History
 from hsexp.config.arm import Arm
 from hsexp.config.axes import NEUTRAL
 from hsexp.plan.cells import format_seeds
@@ -71,6 +72,8 @@ class Runs:
     """Seeds that are left out because their runs repeat those of another seed, in words."""
     block: str | None = None
     """Block of the campaign; None if the design may occur in several."""
+    traces: Histories | None = field(default=None, repr=False, compare=False)
+    """State histories of the ledger; None if the runs are in none."""
     _rows: dict[Arm, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
     """Cache of adopted runs by arm."""
     _values_tried: dict[str, frozenset[Any]] = field(
@@ -86,6 +89,7 @@ class Runs:
         design: Design,
         seeds: Sequence[int] | None = None,
         block: str | None = None,
+        traces: Histories | None = None,
     ) -> "Runs":
         """The runs of a design from a ledger's attempts. Seeds that repeat one run count once.
 
@@ -93,6 +97,7 @@ class Runs:
             attempts: `Ledger.attempts()`, one row per attempt.
             seeds: the seeds that every cell needs; None uses the design's and any others that the
                 ledger has for it.
+            traces: state histories of the ledger.
 
         Raises:
             NoRunsError: the ledger has no run of the design.
@@ -131,6 +136,7 @@ class Runs:
             notes=notes,
             repeats=_describe_copies(campaign, copies),
             block=block,
+            traces=traces,
         )
 
     @classmethod
@@ -173,6 +179,17 @@ class Runs:
         """Cell id in the ledger of each seed's run."""
         rows = self._of(arm)
         return dict(zip(rows["seed"].tolist(), rows["cell_id"].tolist(), strict=True))
+
+    def histories(self, arm: Arm) -> dict[int, History]:
+        """State histories of an arm by seed; runs without a trace have none.
+
+        Raises:
+            AnalysisError: the events of a trace contradict each other.
+        """
+        if self.traces is None:
+            return {}
+        found = {seed: self.traces.of(cell) for seed, cell in self.cell_ids(arm).items()}
+        return {seed: history for seed, history in found.items() if history is not None}
 
     def pairs(self, numerator: Arm, denominator: Arm, metric: str) -> Pairs:
         """Two arms paired by seed.

@@ -1,7 +1,10 @@
 """Table C-2: how the joint depth of a request changed between queue entry and first admission."""
 
+from collections import Counter
+
 import pandas as pd
 
+from analysis.histories import History, whole
 from analysis.ledgers import missing_cells
 from analysis.published import published_value
 from analysis.runs import Runs
@@ -19,6 +22,7 @@ from analysis.tables.beside import (
 from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 from hsexp.config.arm import Arm
+from hsexp.trace.episodes import DEPTH_CLASSES
 
 CLASSES = {
     "zero_to_zero": ("depth_stays_zero_fraction", "0 to 0"),
@@ -51,6 +55,7 @@ def from_runs(runs: Runs) -> Table:
         {
             **_key(arm.organization_label, arm.headroom),
             "n": len(runs.seeds) - len(runs.missing_seeds(arm)),
+            **_episode_counts(complete_histories(runs, arm)),
             **compare(
                 _QUANTITIES,
                 {
@@ -63,6 +68,7 @@ def from_runs(runs: Runs) -> Table:
         for arm in arms
     ]
     keys = (*_KEYS, Column(heading="n", templates=("{n}",)))
+    is_traced = any(row["episodes"] is not None for row in rows)
     return Table(
         name="C-2",
         title=f"Joint depth at first admission against queue entry, seeds {runs.seeds_text}, "
@@ -71,11 +77,13 @@ def from_runs(runs: Runs) -> Table:
         views=(
             (*keys, *columns(_QUANTITIES[:3])),
             (*keys, *columns(_QUANTITIES[3:])),
+            *((_episodes_view(keys),) if is_traced else ()),
         ),
         origin=runs.origin,
         notes=(
             "Fractions of a run's requests, mean over n seeds. A request counts once, at its first "
             "admission.",
+            *(("Episodes of the n traces: admissions after a preemption too.",) * is_traced),
             *runs.notes,
         ),
         missing=missing_cells([(runs, arms, metrics)]),
@@ -126,6 +134,40 @@ def traced_arms(runs: Runs) -> list[Arm]:
     """The cells of the traced runs, in the order of the paper."""
     arms = [arm for arm in runs.design.cells() if arm.trace]
     return sorted(arms, key=lambda arm: (str(arm.organization), arm.headroom or 0.0))
+
+
+def complete_histories(runs: Runs, arm: Arm) -> list[History] | None:
+    """The histories of all seeds of an arm; None if a run has no whole trace."""
+    found = whole(runs.histories(arm).values())
+    return found if found and len(found) == len(runs.seeds) else None
+
+
+def _episode_counts(histories: list[History] | None) -> dict[str, int | None]:
+    """Episodes by class; None if they are not known."""
+    names = ("episodes", "resume_episodes", *(f"{name}_episodes" for name in CLASSES))
+    if histories is None:
+        return dict.fromkeys(names)
+    episodes = [episode for history in histories for episode in history.episodes]
+    classes = Counter(episode.depth_class for episode in episodes)
+    num_resumes = sum(not episode.is_initial for episode in episodes)
+    return {
+        "episodes": len(episodes),
+        "resume_episodes": num_resumes,
+        **{f"{name}_episodes": classes[name] for name in DEPTH_CLASSES},
+    }
+
+
+def _episodes_view(keys: tuple[Column, ...]) -> tuple[Column, ...]:
+    headings = {name: heading for name, (_, heading) in CLASSES.items()}
+    headings |= {"resume": "of them RESUME"}
+    return (
+        *keys,
+        *(
+            Column(group="episodes", heading=heading, templates=(f"{{{name}_episodes:,.0f}}",))
+            for name, heading in headings.items()
+        ),
+        Column(group="episodes", heading="all", templates=("{episodes:,.0f}",)),
+    )
 
 
 def _key(organization: str, headroom: float | None) -> dict[str, object]:

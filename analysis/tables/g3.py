@@ -1,5 +1,6 @@
 """Table G-3: absolute state depths of S2 and S2+Retention by seed (Q8)."""
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import pandas as pd
@@ -13,6 +14,7 @@ from analysis.tables.beside import (
     Quantity,
     columns,
     compare,
+    less,
     printed_row,
     printed_rows,
     renamed,
@@ -20,6 +22,7 @@ from analysis.tables.beside import (
 from analysis.tables.registry import derived, table
 from analysis.tables.table import Column, Table
 from hsexp.config.arm import Arm
+from hsexp.trace.episodes import Episode
 
 ARMS = {
     "S2": Arm(organization="s2", retention="off"),
@@ -40,6 +43,10 @@ _QUANTITIES = tuple(
     for name, (_, heading) in DEPTHS.items()
 )
 _LOWER_MASK = {"m0_r_max": "Rmax (M0)", "m0_a_max": "Amax (M0)"}
+_COMPUTED: dict[str, Callable[[Episode], int]] = {
+    "m0_r_max": lambda episode: episode.computed.recurrent,
+    "m0_a_max": lambda episode: episode.computed.attention,
+}
 _LOWER = tuple(
     Quantity(name=f"{name}_tokens", heading=heading, spec=",.2f")
     for name, heading in _LOWER_MASK.items()
@@ -50,32 +57,44 @@ _KEYS = (
 )
 
 
+_GAPS = tuple(
+    Column(group="GapR", heading=mask, templates=(f"{{gap_r_{mask.lower()}_tokens:,.2f}}",))
+    for mask in ("M0", "M1")
+)
+
+
 @table("G-3", block=("q8", "lifetime"))
 def from_runs(runs: Runs) -> Table:
     """Means over the first admissions of each traced run."""
-    rows = [
-        {
-            "seed": seed,
-            "arm": name,
-            **compare(
-                _QUANTITIES,
-                {f"{depth}_tokens": value for depth, value in depths(runs, arm, seed).items()},
-                _paper(seed, name),
-            ),
-        }
-        for seed in runs.seeds
-        for name, arm in ARMS.items()
-    ]
+    rows = []
+    for seed in runs.seeds:
+        for name, arm in ARMS.items():
+            found = depths(runs, arm, seed)
+            here = {f"{depth}_tokens": value for depth, value in found.items()}
+            rows.append(
+                {
+                    "seed": seed,
+                    "arm": name,
+                    **compare((*_QUANTITIES, *_LOWER), here, _paper(seed, name)),
+                    **{
+                        f"gap_r_{mask}_tokens": less(found[f"{mask}_r_max"], found["j_adopt"])
+                        for mask in ("m0", "m1")
+                    },
+                }
+            )
+    is_traced = any(row["m0_a_max_tokens"] is not None for row in rows)
+    brackets = ((*_KEYS, *columns(_LOWER), *_GAPS),) if is_traced else ()
     return Table(
         name="G-3",
         title=f"Mean state depths by seed and arm, tokens a request, seeds {runs.seeds_text}, "
         "beside the published ones",
         rows=pd.DataFrame(rows),
-        views=((*_KEYS, *columns(_QUANTITIES)),),
+        views=((*_KEYS, *columns(_QUANTITIES)), *brackets),
         origin=runs.origin,
         notes=(
-            "Depths here are exact, so they need no bracket; beside them is the paper's upper "
-            "mask M1, which it plots.",
+            "M0 counts what earlier steps computed; M1 also what the step of the admission has "
+            "published and not yet computed. GapR = Rmax − Jadopt lies between both.",
+            *(() if is_traced else ("These runs keep no trace, so M0 is not known.",)),
             *runs.notes,
         ),
         missing=missing_cells([(runs, ARMS.values(), METRICS)]),
@@ -126,11 +145,14 @@ def from_paper() -> Table:
 
 
 def depths(runs: Runs, arm: Arm, seed: int) -> dict[str, float | None]:
-    """The three depths of one run; None if the run is missing."""
+    """The five depths of one run; None where the run, or for M0 its trace, is missing."""
     found: dict[str, float | None] = {}
     for name, (metric, _) in DEPTHS.items():
         value = float(runs.values(arm, metric)[seed])
         found[name] = None if pd.isna(value) else value
+    history = runs.histories(arm).get(seed)
+    for name, depth in _COMPUTED.items():
+        found[name] = None if history is None else history.mean(depth)
     return found
 
 

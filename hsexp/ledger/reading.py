@@ -168,7 +168,15 @@ class LedgerReader:
             NoTableError, LedgerError: as `request_table`.
             TraceError: the trace is not whole.
         """
-        return Trace(self._arrow("traces", key))
+        return Trace(self.trace_table(key))
+
+    def trace_table(self, key: str) -> pa.Table:
+        """The events of a run's trace, unverified (`hsexp.trace.integrity`).
+
+        Raises:
+            NoTableError, LedgerError: as `request_table`.
+        """
+        return self._arrow("traces", key)
 
     def has_steps(self, cell_id: str) -> bool:
         """Whether a cell's adopted attempt has a step table, in this ledger or the one reused."""

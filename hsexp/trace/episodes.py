@@ -6,11 +6,16 @@ no episode overwrites another one (Appendix C.1).
 """
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import pandas as pd
 
 from hsexp.trace.supply import Depths, Supply
-from hsexp.trace.trace import Event, Trace
+from hsexp.trace.trace import Event, Trace, TracedMemory
+
+DepthClass = Literal["zero_to_zero", "positive_equal", "zero_to_positive", "deeper", "shallower"]
+"""How Jadopt compares with Jenter: the columns of Table C-2."""
+DEPTH_CLASSES: tuple[DepthClass, ...] = get_args(DepthClass)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +46,21 @@ class Episode:
         """Whether the events lead to the depth that the scheduler recorded."""
         return self.computed.joint == self.adopted_tokens == self.visible.joint
 
+    @property
+    def depth_class(self) -> DepthClass:
+        before, after = self.entry.joint, self.adopted_tokens
+        if after < before:
+            return "shallower"
+        if after == before:
+            return "positive_equal" if before else "zero_to_zero"
+        return "deeper" if before else "zero_to_positive"
+
+    @property
+    def gap_r(self) -> tuple[int, int]:
+        """GapR = Rmax - Jadopt under M0 and under M1, which bracket it (Appendix G.2)."""
+        tokens = self.adopted_tokens
+        return self.computed.recurrent - tokens, self.visible.recurrent - tokens
+
 
 def episodes(trace: Trace) -> list[Episode]:
     """The admitted episodes of a run, in order of their admissions.
@@ -48,19 +68,39 @@ def episodes(trace: Trace) -> list[Episode]:
     Raises:
         TraceError: the events contradict each other.
     """
-    supply, entered, found = Supply(trace.memory), dict[int, tuple[Event, Depths]](), []
+    replay, found = Replay(trace.memory), []
     for event in trace.rows("enter", "publish", "lose", "adopt"):
         if event.kind == "enter":
-            # A new request comes between two steps: whatever the last one published is computed.
-            step = event.step + (event.episode == 0)
-            depths = supply.depths(event.keys, event.boundary_keys, "M1", step=step)
-            entered[event.request] = event, depths
+            replay.enter(event)
         elif event.kind == "adopt":
-            if event.request in entered:  # a branch never waits
-                found.append(_episode(supply, event, *entered.pop(event.request)))
+            episode = replay.adopt(event)
+            if episode is not None:
+                found.append(episode)
         else:
-            supply.apply(event)
+            replay.supply.apply(event)
     return found
+
+
+class Replay:
+    """The supply, and the requests that wait for it."""
+
+    def __init__(self, memory: TracedMemory) -> None:
+        self.supply = Supply(memory)
+        self._entered: dict[int, tuple[Event, Depths]] = {}
+
+    def enter(self, event: Event) -> Depths:
+        """A request joins the queue. Returns what it could reuse now."""
+        # A new request comes between two steps: whatever the last one published is computed.
+        step = event.step + (event.episode == 0)
+        depths = self.supply.depths(event.keys, event.boundary_keys, "M1", step=step)
+        self._entered[event.request] = event, depths
+        return depths
+
+    def adopt(self, event: Event) -> Episode | None:
+        """A request is admitted. Returns its episode; None for a branch, which never waits."""
+        if event.request not in self._entered:
+            return None
+        return _episode(self.supply, event, *self._entered.pop(event.request))
 
 
 def _episode(supply: Supply, adopt: Event, enter: Event, entry: Depths) -> Episode:

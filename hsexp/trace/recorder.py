@@ -195,7 +195,7 @@ class TraceRecorder(Observer):
     def on_keep(
         self, request_id: int | str, state: Checkpoint, reason: Literal["retained", "pinned"]
     ) -> None:
-        self._add("keep", self._number(request_id), reason, state.pages[0])
+        self._add("keep", self._number(request_id), reason, state.pages[0], state.refs)
 
     # -- the schedule ------------------------------------------------------------------------------
 

@@ -90,8 +90,9 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "publish": ("request", "entry", "ahead", "start", "tokens", "keys", "pages"),
     # Entries are lost, for whom `request` and `act` say; `cause` is a `LossCause`.
     "lose": ("request", "act", "cause", "pool", "entry", "pages"),
-    # A policy keeps a state beyond execution. `cause`: retained | pinned.
-    "keep": ("request", "cause", "state"),
+    # A policy keeps a state beyond execution, which has `count` references, with the kept one.
+    # `cause`: retained | pinned.
+    "keep": ("request", "cause", "state", "count"),
     # A request leaves after `tokens` computed tokens. `cause`: finished | preempted.
     "release": ("time_ns", "request", "episode", "cause", "tokens"),
     # A step prefilled tokens [start, start + tokens) of a request.

@@ -5,7 +5,7 @@ M1 also what the coming step publishes before it computes it. A request adopts w
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +13,7 @@ from hsexp.trace.schema import TraceError
 from hsexp.trace.trace import Event, TracedMemory
 
 Mask = Literal["M0", "M1"]
+Entry = Literal["attention", "state"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,18 @@ class Depths:
     """The deepest boundary with both: Jadopt at an admission, Jenter at an entry."""
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One page or state that got a key or lost it."""
+
+    entry: Entry
+    page: int
+    """A state has its first page's name."""
+    key: int
+    turns: bool
+    """Whether it is the only one of its key, so that the key appears or vanishes."""
+
+
 class _Entries:
     """Keys of one kind of entry, with the number of pages or states under each."""
 
@@ -37,13 +50,15 @@ class _Entries:
         self.key_of: dict[int, int] = {}
         """Key by page; a state has its first page's."""
 
-    def add(self, page: int, key: int, *, ahead: bool) -> None:
+    def add(self, page: int, key: int, *, ahead: bool) -> bool:
+        """Returns whether the key was not visible."""
         if page in self.key_of:
             raise TraceError(f"page {page} is published under {key}, and under another key")
         self.key_of[page] = key
         self.visible[key] += 1
         if ahead:
             self.ahead[key] += 1
+        return self.visible[key] == 1
 
     def remove(self, page: int, *, ahead: bool) -> int:
         key = self.key_of.pop(page, None)
@@ -73,19 +88,31 @@ class Supply:
         """Entries that step `_step` computes: kind and page."""
 
     def apply(self, event: Event) -> None:
-        """A publication or a loss; other events change nothing."""
+        """Apply a publication or a loss."""
+        for _ in self.turns(event):
+            pass
+
+    def turns(self, event: Event) -> Iterator[Turn]:
+        """Apply a publication or a loss page by page; the supply is that after each page."""
+        self._advance(event.step)
+        entry: Entry = event.entry
+        entries = self._entries(entry)
         if event.kind == "publish":
-            self._advance(event.step)
-            if event.entry == "state":
-                self._add("state", event.pages[0], event.keys[0], ahead=event.ahead)
-            else:
-                for page, key in zip(event.pages, event.keys, strict=True):
-                    self._add("attention", page, key, ahead=event.ahead)
-        elif event.kind == "lose":
-            self._advance(event.step)
-            pages = event.pages[:1] if event.entry == "state" else event.pages
-            for page in pages:
-                self._remove(event.entry, page)
+            for page, key in zip(_names(event), event.keys, strict=True):
+                appears = entries.add(page, key, ahead=event.ahead)
+                if event.ahead:
+                    self._ahead.add((entry, page))
+                yield Turn(entry, page, key, appears)
+        else:
+            for page in _names(event):
+                ahead = (entry, page) in self._ahead
+                self._ahead.discard((entry, page))
+                key = entries.remove(page, ahead=ahead)
+                yield Turn(entry, page, key, not entries.has(key, "M1"))
+
+    def has(self, entry: Entry, key: int, mask: Mask = "M1") -> bool:
+        """Whether a page or a state of this key is visible."""
+        return self._entries(entry).has(key, mask)
 
     def depths(
         self, keys: Sequence[int], boundary_keys: Sequence[int], mask: Mask, *, step: int
@@ -113,16 +140,6 @@ class Supply:
             joint=joint * grid,
         )
 
-    def _add(self, entry: str, page: int, key: int, *, ahead: bool) -> None:
-        self._entries(entry).add(page, key, ahead=ahead)
-        if ahead:
-            self._ahead.add((entry, page))
-
-    def _remove(self, entry: str, page: int) -> None:
-        ahead = (entry, page) in self._ahead
-        self._ahead.discard((entry, page))
-        self._entries(entry).remove(page, ahead=ahead)
-
     def _entries(self, entry: str) -> _Entries:
         return self._attention if entry == "attention" else self._states
 
@@ -134,3 +151,9 @@ class Supply:
                 self._ahead.clear()
                 self._attention.ahead.clear()
                 self._states.ahead.clear()
+
+
+def _names(event: Event) -> Sequence[int]:
+    """Pages that the event names: all of its blocks, or the first page of its state."""
+    pages: Sequence[int] = event.pages
+    return pages[:1] if event.entry == "state" else pages

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hsexp.trace.integrity import Integrity
 from hsexp.trace.schema import COLUMNS, SCHEMA_VERSION, TraceError
 
 Event = Any
@@ -54,7 +54,9 @@ class Trace:
             TraceError: it is not a whole trace.
         """
         self.table = table
-        _require_whole(table)
+        fault = Integrity.of(table).fault
+        if fault is not None:
+            raise TraceError(fault)
         self.memory = _memory(table)
 
     def __len__(self) -> int:
@@ -100,28 +102,6 @@ def _nullable(kind: pa.DataType) -> Any:
     if pa.types.is_boolean(kind):
         return pd.BooleanDtype()
     return None
-
-
-def _require_whole(table: pa.Table) -> None:
-    if not len(table) or table["kind"][0].as_py() != "start":
-        raise TraceError("the trace has no start")
-    last = table.slice(len(table) - 1).to_pylist()[0]
-    if last["kind"] != "end":
-        raise TraceError(f"the trace has no end record after {len(table)} events")
-    seq = table["seq"].to_numpy()
-    expected = np.arange(len(table))
-    if not np.array_equal(seq, expected):
-        gap = int(np.flatnonzero(seq != expected)[0])
-        raise TraceError(f"the trace has a gap at event {gap}")
-    if last["dropped"] or last["write_errors"]:
-        raise TraceError(
-            f"the trace has dropped {last['dropped']} events in {last['write_errors']} failed "
-            "writes"
-        )
-    if last["count"] != len(table) - 1:
-        raise TraceError(
-            f"the trace has {len(table) - 1} events and its end record says {last['count']}"
-        )
 
 
 def _memory(table: pa.Table) -> TracedMemory:
