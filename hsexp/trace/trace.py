@@ -108,16 +108,16 @@ def _require_whole(table: pa.Table) -> None:
     last = table.slice(len(table) - 1).to_pylist()[0]
     if last["kind"] != "end":
         raise TraceError(f"the trace has no end record after {len(table)} events")
-    seq = table["seq"].to_numpy()
-    expected = np.arange(len(table))
-    if not np.array_equal(seq, expected):
-        gap = int(np.flatnonzero(seq != expected)[0])
-        raise TraceError(f"the trace has a gap at event {gap}")
     if last["dropped"] or last["write_errors"]:
         raise TraceError(
             f"the trace has dropped {last['dropped']} events in {last['write_errors']} failed "
             "writes"
         )
+    seq = table["seq"].to_numpy()
+    expected = np.arange(len(table))
+    if not np.array_equal(seq, expected):
+        gap = int(np.flatnonzero(seq != expected)[0])
+        raise TraceError(f"the trace has a gap at event {gap}")
     if last["count"] != len(table) - 1:
         raise TraceError(
             f"the trace has {len(table) - 1} events and its end record says {last['count']}"
