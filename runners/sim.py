@@ -40,10 +40,7 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
         waiting=config.waiting,
         trace=TraceRecorder() if config.trace else None,
     )
-    if record.trace is not None:
-        request_ids = [str(request.request_id) for request in workload.requests]
-        depths = depth_columns(record.trace, request_ids)
-        record.requests = pd.concat([record.requests, depths], axis="columns")
+    add_depths(record)
     if config.device.runner is not None:
         record.episode_s = _episode_s(record, config.device.runner)
     engine = record.engine
@@ -61,6 +58,18 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
         ),
         workload_digest=digest,
     )
+
+
+def add_depths(record: RunRecord) -> None:
+    """Add the columns that follow from the trace to the request table of a traced run.
+
+    Raises:
+        TraceError: the events contradict each other.
+    """
+    if record.trace is not None:
+        request_ids = [str(request_id) for request_id in record.requests["request_id"]]
+        depths = depth_columns(record.trace, request_ids)
+        record.requests = pd.concat([record.requests, depths], axis="columns")
 
 
 def _episode_s(record: RunRecord, runner: RunnerModel) -> float | None:

@@ -120,8 +120,8 @@ class HybridCacheManager:
 
     def enter(self, request: Request) -> None:
         """The request joins the queue."""
-        if self.memory.cache.prefixes is not None:
-            self.memory.ask(self._sequence(request))
+        if self.memory.counts_arrivals:
+            self.memory.enter(self._sequence(request), request.num_tokens)
         if self.forks is not None:
             self.forks.enter(request, self._sequence(request))
 
@@ -346,6 +346,8 @@ class HybridCacheManager:
         if looked_up.refused:
             memory.cache.counters.refusals += 1
             self.headroom_refusals += self._refused_by_headroom
+            if memory.cache.observer is not None:
+                memory.cache.observer.on_refuse_again(sequence, 1)
             return None
         if not hit.ready:
             return None
@@ -385,8 +387,8 @@ class HybridCacheManager:
         self, request: Request, sequence: SequenceMemory, hit: Hit, *, by_price: bool
     ) -> None:
         """The next steps need not look again. A request that reads no cache has nothing to look
-        for, and an observer wants to see every lookup."""
-        if request.skip_reading_prefix_cache or self.memory.cache.observer is not None:
+        for."""
+        if request.skip_reading_prefix_cache:
             return
         self._refusal = StandingRefusal(
             self.memory.cache,

@@ -17,6 +17,10 @@ which a client on the same machine shares::
 
 A record without its end line is torn and proves nothing, even if every request has finished
 (Appendix D.4). A failed write ends the record, never the serving.
+
+A second file has the trace of the same scheduler (`hsexp.trace`), if `hsexp_trace` names one. Its
+events have the steps' numbers of the memory, and times of the same clock. It grows between steps
+and gets its end record at shutdown; without that it is no trace.
 """
 
 import json
@@ -29,20 +33,14 @@ from typing import IO, Any
 
 from hsexp.config.base import ConfigError
 from hsexp.engine.scheduler import AsyncHybridScheduler, HybridScheduler
+from hsexp.memory.stretches import StepStretch
+from hsexp.trace import TraceRecorder
+from hsexp.trace.file import TraceFile
 
 KEY = "hsexp_record"
 """Name of the file's entry in vLLM's additional configuration."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Step:
-    """A scheduled step whose output has not come back yet."""
-
-    start_ns: int
-    decode_tokens: int
-    prefill_tokens: int
-    running: int
-    waiting: int
+TRACE_KEY = "hsexp_trace"
+"""Name of the trace's entry; without it nothing is traced."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -70,9 +68,14 @@ class RecordingScheduler(HybridScheduler):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._file: IO[str] | None = _open(self.vllm_config.additional_config)
-        self._scheduled: deque[_Step] = deque()
+        self._scheduled: deque[StepStretch] = deque()
+        """Steps whose output has not come back yet."""
         self._work: dict[str, _Work] = {}
         self._last_end_ns = 0
+        self._trace: _EngineTrace | None = None
+        if (path := self.vllm_config.additional_config.get(TRACE_KEY)) is not None:
+            self._trace = _EngineTrace(Path(path))
+            self._trace.recorder.start(self._memory)
         self._write("start", time.monotonic_ns())
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
@@ -81,7 +84,7 @@ class RecordingScheduler(HybridScheduler):
         output = super().schedule(*args, **kwargs)
         chunks = output.num_scheduled_tokens
         if chunks:
-            prefill = 0
+            prefill, step = 0, self._memory.cache.step
             for request_id, chunk in chunks.items():
                 request = self.requests[request_id]
                 work = self._work.get(request_id)
@@ -92,10 +95,16 @@ class RecordingScheduler(HybridScheduler):
                     )
                 if request_id not in decoding:
                     prefill += chunk
-                    work.add_chunk(request, request.num_computed_tokens, chunk)
+                    end = request.num_computed_tokens
+                    work.add_chunk(request, end, chunk)
+                    if self._trace is not None:
+                        self._trace.recorder.on_chunk(request_id, step, end - chunk, chunk)
             self._scheduled.append(
-                _Step(
+                StepStretch(
+                    first_step=step,
+                    num_steps=1,
                     start_ns=start_ns,
+                    step_ns=0,
                     decode_tokens=sum(1 for request_id in chunks if request_id in decoding),
                     prefill_tokens=prefill,
                     running=len(self.running),
@@ -105,13 +114,17 @@ class RecordingScheduler(HybridScheduler):
         return output
 
     def update_from_output(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        step = self._scheduled.popleft() if scheduler_output.num_scheduled_tokens else None
+        if step is not None and self._trace is not None:
+            self._trace.recorder.on_steps(step)  # before what its output brings about
         outputs = super().update_from_output(scheduler_output, *args, **kwargs)
-        if scheduler_output.num_scheduled_tokens:
-            step = self._scheduled.popleft()
+        if step is not None:
             end_ns = time.monotonic_ns()
+            step.start_ns = max(step.start_ns, self._last_end_ns)  # asynchronous steps overlap
+            step.step_ns = end_ns - step.start_ns
             self._write(
                 "step",
-                max(step.start_ns, self._last_end_ns),  # asynchronous steps overlap
+                step.start_ns,
                 end_ns,
                 step.decode_tokens,
                 step.prefill_tokens,
@@ -119,6 +132,8 @@ class RecordingScheduler(HybridScheduler):
                 step.waiting,
             )
             self._last_end_ns = end_ns
+            if self._trace is not None:
+                self._trace.recorder.flush()
             if not self.has_unfinished_requests():
                 self._mark()
         return outputs
@@ -136,6 +151,9 @@ class RecordingScheduler(HybridScheduler):
             with suppress(OSError):
                 self._file.close()
             self._file = None
+        if self._trace is not None:
+            self._trace.close()
+            self._trace = None
         super().shutdown()
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -186,6 +204,18 @@ class RecordingScheduler(HybridScheduler):
 
 class AsyncRecordingScheduler(RecordingScheduler, AsyncHybridScheduler):
     """`AsyncHybridScheduler` with a record."""
+
+
+class _EngineTrace:
+    """The trace of a scheduler, and the file that it grows into."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = TraceFile(path)
+        self.recorder = TraceRecorder(clock=time.monotonic_ns, sink=self._file)
+
+    def close(self) -> None:
+        """Write what is left, and the end record."""
+        self._file.close(self.recorder.finish())
 
 
 def _open(additional_config: dict[str, Any]) -> IO[str]:

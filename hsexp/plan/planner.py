@@ -200,11 +200,6 @@ def _resolve(
     }
     if engine == "sim":
         return RunConfig.parse({"engine": engine, **chosen})
-    if axes["trace"]:
-        raise ConfigError(
-            f"trace must be false unless engine is sim: engine {engine} records no state depths, "
-            "got True"
-        )
     return VllmRunConfig.parse({"engine": engine, **_serving_of(launch), **chosen})
 
 

@@ -49,12 +49,12 @@ class Integrity:
             return "the trace has no start"
         if not self.has_end:
             return f"the trace has no end record after {self.num_events} events"
-        if self.gaps:
-            return f"the trace has a gap at event {self.gaps[0]}"
         if self.dropped or self.write_errors:
             return (
                 f"the trace has dropped {self.dropped} events in {self.write_errors} failed writes"
             )
+        if self.gaps:
+            return f"the trace has a gap at event {self.gaps[0]}"
         if self.counted != self.num_events - 1:
             return (
                 f"the trace has {self.num_events - 1} events and its end record says {self.counted}"

@@ -49,11 +49,12 @@ def weights_of(config: VllmRunConfig) -> Weights:
     return Weights(name=name, folder=folder, vocabulary=shape["vocab_size"])
 
 
-def engine_arguments(config: VllmRunConfig, *, record: Path) -> dict[str, Any]:
+def engine_arguments(config: VllmRunConfig, *, record: Path, trace: Path) -> dict[str, Any]:
     """Fields of vLLM's EngineArgs, without the model.
 
     Args:
         record: where the scheduler writes down what it does.
+        trace: where it writes its trace, if the cell is traced.
     """
     organization = config.layout
     return {
@@ -77,6 +78,7 @@ def engine_arguments(config: VllmRunConfig, *, record: Path) -> dict[str, Any]:
                 max_leaves=0,  # requests of a campaign have one continuation each
             ).additional_config(),
             "hsexp_record": str(record),
+            **({"hsexp_trace": str(trace)} if config.trace else {}),
         },
     }
 

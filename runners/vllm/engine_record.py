@@ -61,8 +61,7 @@ def read_engine_record(path: Path, episode: Episode) -> EngineRecord:
                 steps.append(values)
             case "request":
                 name, *fields = values
-                if found := _REQUEST_ID.search(name):
-                    key = (int(found[1]), int(found[2]))
+                if key := find_request(name):
                     requests[key] = EngineRequest(
                         **dict(zip(EngineRequest.__dataclass_fields__, fields, strict=True))
                     )
@@ -79,6 +78,15 @@ def read_engine_record(path: Path, episode: Episode) -> EngineRecord:
         requests=requests,
         counters={name: total - before.get(name, 0) for name, total in after.items()},
     )
+
+
+def find_request(engine_id: str) -> tuple[int, int] | None:
+    """Index in the load and number of retries, from the name that the engine gave a request.
+
+    None for a warm-up.
+    """
+    found = _REQUEST_ID.search(engine_id)
+    return None if found is None else (int(found[1]), int(found[2]))
 
 
 def _lines(path: Path) -> Iterator[list[Any]]:

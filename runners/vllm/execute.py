@@ -11,7 +11,7 @@ from hsexp.measure.metrics import summarize
 from hsexp.plan.cells import Cell
 from hsexp.plan.run import VllmRunConfig
 from hsexp.workload import Workload
-from runners.sim import workload_of
+from runners.sim import add_depths, workload_of
 from runners.trial import Outcome
 from runners.vllm.command import (
     SERVER,
@@ -29,8 +29,9 @@ from runners.vllm.observed import Streams
 from runners.vllm.readback import require_knobs
 from runners.vllm.record import put_together
 from runners.vllm.tokens import output_token, prompt_tokens, warmup_prompts
+from runners.vllm.trace import collect_trace
 
-_RAW = ("engine.jsonl", "events.jsonl", "engine.json", "load.json")
+_RAW = ("engine.jsonl", "trace.arrow", "events.jsonl", "engine.json", "load.json")
 """Files of an attempt that are deleted after a good run: the ledger's tables have their content."""
 
 
@@ -69,6 +70,10 @@ def execute(
             measured,
             read_engine_record(folder / "engine.jsonl", measured.episode),
         )
+        if config.trace:
+            trace = folder / "trace.arrow"
+            record.trace = collect_trace(trace, load.streams, measured.episode)
+            add_depths(record)
     except Exception as error:
         error.add_note("\n".join([f"logs: {folder.name}; the last lines:", *tail(log)]))
         raise
@@ -79,6 +84,7 @@ def execute(
         metrics=summarize(record),
         requests=record.requests,
         steps=record.steps,
+        trace=record.trace,
         engine=EngineFacts(
             engine="vllm",
             device=config.device.name,
@@ -105,7 +111,9 @@ def open_engine(
     program: Sequence[str],
 ) -> Engine:
     """The engine of the cell's transport, not started yet."""
-    arguments = engine_arguments(config, record=folder / "engine.jsonl")
+    arguments = engine_arguments(
+        config, record=folder / "engine.jsonl", trace=folder / "trace.arrow"
+    )
     environment = environment_of(config)
     if config.transport == "inproc":
         from runners.vllm.inproc import InprocEngine

@@ -84,6 +84,10 @@ class RecordTorn(RunFault):
     """The engine's own record has no end, or contradicts the client."""
 
 
+class TraceRefused(RunFault):
+    """The trace of a traced run is not whole (Appendix D.4)."""
+
+
 class _Sign(NamedTuple):
     pattern: re.Pattern[str]
     fault: type[RunFault]

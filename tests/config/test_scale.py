@@ -146,6 +146,24 @@ def test_a_device_that_was_never_fitted_cannot_be_simulated() -> None:
         _ = launch.device.known_step_time
 
 
-def test_state_depths_are_recorded_in_simulations_only() -> None:
-    with pytest.raises(ConfigError, match="trace must be false unless engine is sim"):
-        real("campaign=q1", "trace=true")
+def test_an_engine_is_traced_like_a_simulation() -> None:
+    cells = real("campaign=q7").cells
+    assert [cell.config["trace"] for cell in cells].count(True) == len(cells) / 2 == 12
+    pairs = {(cell.pair_id, cell.axes["organization"], cell.axes["headroom"]) for cell in cells}
+    assert len(pairs) == 12  # with and without a trace
+    (one,) = real("campaign=q1", "trace=true", "organization=s2", "budget=b63", "seeds=[1]").cells
+    assert isinstance(parse_run(one.config), VllmRunConfig) and one.config["trace"]
+
+
+@pytest.mark.parametrize("campaign", ["q7", "q8", "submitted_work"])
+def test_a_traced_campaign_at_another_size_keeps_its_blocks_and_its_loads(campaign: str) -> None:
+    def loads(plan: Plan) -> set[tuple[object, ...]]:
+        names = ("budget", "rate_per_s", "admission.cap", "headroom", "retention", "pinning")
+        return {
+            (cell.block, *(cell.axes.get(name) for name in ("organization", "seed", *names)))
+            for cell in plan.cells
+        }
+
+    plan = real(f"campaign={campaign}")
+    assert loads(plan) == loads(planned(f"campaign={campaign}"))
+    assert {cell.config["workload"]["num_requests"] for cell in plan.cells} == {60}

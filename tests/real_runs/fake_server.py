@@ -15,6 +15,7 @@ the record that the engine's scheduler would keep. The script may say
     short, other_prompt what the answers do wrong
     drop                so many connections are cut in the middle
     no_end, slow_end_s  how the record ends
+    trace_fault         how a trace ends: none | gap | full | torn
     family              a core below the server and a worker below it, as vLLM has them; their
                         process ids are in SCRIPT.json.family
     deaf                with a family: nobody notices the death of a core or worker
@@ -71,8 +72,14 @@ def watch(core):
 class Engine:
     """What the handlers share."""
 
-    def __init__(self, script, record):
+    def __init__(self, script, config):
         self.script = script
+        record = Path(config["hsexp_record"])
+        self.trace = None
+        if "hsexp_trace" in config:
+            from fake_trace import FakeTrace
+
+            self.trace = FakeTrace(Path(config["hsexp_trace"]), config)
         self.lock = threading.Lock()
         self.alone = threading.Lock()
         self.record = record.open("w")
@@ -95,6 +102,8 @@ class Engine:
         time.sleep(self.script.get("slow_end_s", 0.0))
         if not self.script.get("no_end"):
             self.write("end", time.monotonic_ns(), self.counters(), 0, 0)
+        if self.trace is not None:
+            self.trace.end(self.script.get("trace_fault"))
         os._exit(0)
 
 
@@ -146,6 +155,15 @@ class Handler(BaseHTTPRequestHandler):
             self.stream(body)
 
     def stream(self, body):
+        trace, name = self.engine.trace, f"cmpl-{body['request_id']}-0-x"
+        if trace is None:
+            self.stream_tokens(body)
+            return
+        sequence = trace.admit(name, len(body["prompt"]))
+        self.stream_tokens(body)
+        trace.release(sequence, len(body["prompt"]))
+
+    def stream_tokens(self, body):
         script, engine = self.engine.script, self.engine
         prompt, first_scheduled = body["prompt"], time.monotonic_ns()
         count = body["max_tokens"] - script.get("short", 0)
@@ -161,6 +179,8 @@ class Handler(BaseHTTPRequestHandler):
                 time.sleep(script.get("token_s", 0.001))
                 prefill = 0 if sent else len(prompt)
                 engine.write("step", start, time.monotonic_ns(), int(sent > 0), prefill, 1, 0)
+                if engine.trace is not None:
+                    engine.trace.step(start, int(sent > 0), prefill)
                 sent += 1
                 self.act_on_tokens(body)
             said = [3] if script.get("other_prompt") else prompt
@@ -212,7 +232,7 @@ def main(script_path, *flags):
     if "boot" in script:
         sys.exit(script["boot"])
     config = json.loads(flags[flags.index("--additional-config") + 1])
-    Handler.engine = Engine(script, Path(config["hsexp_record"]))
+    Handler.engine = Engine(script, config)
     signal.signal(signal.SIGTERM, Handler.engine.end)
     port = int(flags[flags.index("--port") + 1])
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()

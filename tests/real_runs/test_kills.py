@@ -1,5 +1,6 @@
 """Whatever is killed of a measured cell, and whenever: nothing lives on, and the reason is right.
 
+The cell is traced, and a killed engine leaves no trace that anybody would take for a whole one.
 The server here is scripted and has vLLM's family: a core below it, a worker below the core. Real
 vLLM is killed in tests/engine/test_kill_matrix.py.
 """
@@ -24,6 +25,8 @@ from fake_runs import FakeRun, fake_run, runs
 
 from hsexp.descent import die_with_parent
 from hsexp.ledger import Ledger
+from hsexp.trace import Trace, TraceError
+from hsexp.trace.file import read_trace_file
 from runners.vllm import remains
 from runners.vllm.faults import EngineRemains, RunFault
 from runners.vllm.process import EngineProcess
@@ -108,7 +111,8 @@ def test_a_killed_part_of_an_engine_takes_all_with_it_and_the_reason_names_the_s
     part: str, deaf: bool, stage: str, tmp_path: Path
 ) -> None:
     script = {"family": True, "deaf": deaf} | STAGES[stage]
-    run, line = fake_run(tmp_path, **script, limits={"shutdown_s": 30.0}), Line(tmp_path, stage)
+    line = Line(tmp_path, stage)
+    run = fake_run(tmp_path, "trace=true", **script, limits={"shutdown_s": 30.0})
     reached: dict[str, int] = {}
     killed_at: list[float] = []
 
@@ -136,6 +140,10 @@ def test_a_killed_part_of_an_engine_takes_all_with_it_and_the_reason_names_the_s
     if deaf:
         name = {"core": "EngineCore", "worker": "VllmWorker-0"}[part]
         assert f"{name} (pid {reached[part]}) died unexpectedly" in told
+    (folder,) = (tmp_path / "logs").iterdir()
+    refused = "has written no trace" if stage == "booting" else "has no end record after"
+    with pytest.raises(TraceError, match=refused):
+        Trace(read_trace_file(folder / "trace.arrow"))
 
 
 @pytest.fixture
