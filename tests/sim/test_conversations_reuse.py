@@ -26,6 +26,26 @@ def followers(workload: Workload) -> list[tuple[Request, Request]]:
     return [pair for turns in talks.values() for pair in pairwise(turns)]
 
 
+@pytest.mark.parametrize("states", ["per_boundary", "in_place"])
+@pytest.mark.parametrize("organization", ["s0", "s1", "s2", "d0"])
+def test_a_turn_restarts_at_the_last_token_that_the_turn_before_it_computed(
+    organization: str, states: str
+) -> None:
+    workload = conversations(num_conversations=20, system_tokens=0, think_mean_s=60)
+    memory = falcon_memory(organization, "b320", eviction="lru", states=states, leaves="final")
+    record = play_falcon(workload, memory)
+    table = record.requests.set_index("request_id")
+    assert record.counters["lost_checkpoints"] == 0
+    waited = 0
+    for former, turn in followers(workload):
+        if table.finish_s[former.request_id] > turn.arrival_s:
+            continue
+        computed = former.prompt_tokens + former.output_tokens - 1  # the last token is not
+        assert table.adopted_tokens[turn.request_id] == computed
+        waited += 1
+    assert waited > 10
+
+
 @pytest.mark.parametrize("organization", ["s0", "s1", "s2"])
 def test_a_turn_restarts_where_the_output_before_it_crossed_its_last_boundary(
     organization: str,
