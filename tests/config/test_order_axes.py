@@ -138,7 +138,10 @@ def test_a_server_leaves_final_states_beside_states_in_place() -> None:
     assert settings.lists_copies and settings.forked_leaves == 0
     leaves = settings.memory().branching.leaves
     assert leaves.keeps_final and not leaves.lets_fork
-    assert not ServingSettings.of({"organization": "s2"}).resolve(model, cap=8).leaves.max_final
+    per_boundary = ServingSettings.of(written | {"states": "per_boundary"}).resolve(model, cap=8)
+    assert per_boundary.lists_copies
+    neither = ServingSettings.of({"organization": "s2", "max_leaves": 0}).resolve(model, cap=8)
+    assert not neither.lists_copies and neither.leaves.name == "off"
 
 
 def test_a_price_beside_an_order_without_ranks_is_refused_before_any_run() -> None:

@@ -3,7 +3,7 @@
 Block and grid are 8 tokens (D0: block 2), as in `toy_memory`.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import pytest
@@ -46,10 +46,15 @@ def exact(num_tokens: int) -> Hashable:
     return ("X", num_tokens)
 
 
-def find(memory: HybridMemory, sequence: SequenceMemory, num_tokens: int) -> Hit:
+def find(
+    memory: HybridMemory,
+    sequence: SequenceMemory,
+    num_tokens: int,
+    key: Callable[[int], Hashable] = exact,
+) -> Hit:
     """The deeper one of a leaf and a boundary, as a scheduler looks for it."""
     leaves = memory.branching.leaves
-    leaf = leaves.deepest(sequence, exact, num_tokens=num_tokens - 1)
+    leaf = leaves.deepest(sequence, key, num_tokens=num_tokens - 1)
     return memory.lookup(sequence, num_tokens).or_deeper(leaf)
 
 
@@ -107,8 +112,9 @@ def test_a_leaf_is_found_by_requests_that_go_beyond_it_alone(
     again = toy_sequence(memory, "again", END)
     assert find(memory, again, END).tokens < END  # its last token is always computed
     assert find(memory, again, END + 1).tokens == END
-    stranger = toy_sequence(memory, "stranger", 30, content="Y")
-    assert find(memory, stranger, 30).tokens == 0
+    # Its own tokens begin at 20, in the block of the leaf, and so do its keys.
+    other = toy_sequence(memory, "other", 30, shared=20)
+    assert find(memory, other, 30, lambda end: ("Y", end)).tokens < END
 
 
 def test_whoever_goes_on_copies_the_state_and_the_tail_and_leaves_them_to_others(
@@ -187,6 +193,15 @@ def test_the_oldest_leaf_goes_where_there_are_too_many(organization: str, states
     found = {end: leaves.has(exact(end), end) for end in (20, 21, 22)}
     assert found == {20: False, 21: True, 22: True}
     memory.check_integrity()
+
+
+def test_leaves_that_are_gone_take_no_place(organization: str, states: str) -> None:
+    memory = memory_of(organization, states, max_final=2)
+    for end in range(13, 60):
+        first_turn(memory, f"to {end}", end)
+    leaves = memory.branching.leaves
+    assert len(leaves) == 2 and sum(map(len, leaves._behind.values())) == 2
+    assert all(leaves._behind.values())
 
 
 @pytest.mark.parametrize("eviction", RANKED)
