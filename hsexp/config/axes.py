@@ -15,6 +15,7 @@ from hsexp.config.fields import Fraction, OpenFraction, Seed
 from hsexp.memory.config import BudgetConfig
 from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.policies.eviction import EvictionConfig
+from hsexp.memory.policies.leaves import LeavesConfig
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import PlacementConfig
 from hsexp.memory.policies.reservation import ReservationConfig
@@ -134,6 +135,16 @@ class Axes:
             Axis(
                 meaning="How a running request owns its recurrent state.",
                 neutral=("per_boundary",),  # the paper's, and vLLM's
+                is_implied=True,
+            ),
+        ]
+    ]
+    leaves: ClassVar[
+        Annotated[
+            Part[LeavesConfig],
+            Axis(
+                meaning="Which states off the checkpoint grid stay in the cache.",
+                neutral=("off",),  # the paper keeps none, nor does vLLM
                 is_implied=True,
             ),
         ]

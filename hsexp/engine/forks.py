@@ -8,8 +8,9 @@ A request's PREFIX is all its tokens but the last. A request that starts from th
 computes one token, and has logits of its own. While others wait for the same prefix, the request
 that computes it ends a chunk there and leaves a leaf for them (`hsexp.memory.branching`). A request
 for a single token leaves one where it ends: the next step of a beam search resumes from there, or
-the next pass of drafts (`hsexp.engine.speculation`). Without a leaf at the end of its prefix a
-request starts from the deepest one within it, or from a deeper boundary.
+the next pass of drafts (`hsexp.engine.speculation`). With `leaves=final` every finished request
+leaves one: the next turn of a conversation resumes from there. Without a leaf at the end of its
+prefix a request starts from the deepest one within it, or from a deeper boundary.
 
 Prefixes are compared by content. A request waits beside the queue, not in it, and only while
 another one is computing its prefix. If that one is preempted or cancelled, or if the leaf has been
@@ -78,6 +79,8 @@ class Forks:
 
     def __init__(self, memory: HybridMemory) -> None:
         self.memory = memory
+        self.lets_fork = memory.branching.leaves.lets_fork
+        """Whether requests wait for a prefix that another one is computing."""
         self._prefixes: dict[str, _Prefix] = {}
         """By request, until it has passed its prefix."""
         self._waiting: dict[Hashable, set[str]] = {}
@@ -90,7 +93,9 @@ class Forks:
     def enter(self, request: Request, sequence: SequenceMemory) -> None:
         """The request joins the queue, for the first time or preempted."""
         num_tokens = request.num_tokens - 1
-        if num_tokens < 1 or max_hit(request) < num_tokens or not _is_plain(request):
+        if not self.lets_fork or num_tokens < 1:
+            return
+        if max_hit(request) < num_tokens or not _is_plain(request):
             return
         prefix = _Prefix(
             key=self._key(request, sequence, num_tokens),
@@ -170,12 +175,17 @@ class Forks:
     def leaf_at_end(
         self, request: Request, sequence: SequenceMemory, computed: int
     ) -> Hashable | None:
-        """Key of the leaf that a finished request leaves: the next step of a beam search may resume
-        from a request for a single token. None for any other request."""
+        """Key of the leaf that a finished request leaves; None if it leaves none.
+
+        The next step of a beam search may resume from a request for a single token, the next turn
+        of a conversation from any request.
+        """
         over = (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH_CAPPED)
-        if request.max_tokens > 1 or request.status not in over or not _is_plain(request):
+        is_wanted = self.memory.branching.leaves.keeps_final or request.max_tokens == 1
+        if not is_wanted or request.status not in over or not _is_plain(request):
             return None
-        assert not request.num_in_flight_tokens, "no step follows the only token"
+        if computed != request.num_computed_tokens:
+            return None  # a step in flight goes on with a token that nobody will know
         return self._key(request, sequence, computed)
 
     def _key(self, request: Request, sequence: SequenceMemory, num_tokens: int) -> Hashable:

@@ -324,12 +324,8 @@ class HybridCacheManager:
         Args:
             look: `lookup` or `peek` of the memory.
         """
-        leaf, limit = None, max_hit(request)
-        if self.forks is not None:
-            leaf = self.forks.find(request, sequence)
-        if leaf is not None and leaf.tokens == limit:
-            return leaf
-        return look(sequence, limit + 1).or_deeper(leaf)
+        hit = look(sequence, max_hit(request) + 1)
+        return hit if self.forks is None else hit.or_deeper(self.forks.find(request, sequence))
 
     def _admit(
         self, request: Request, num_new_tokens: int, *, nothing_runs: bool

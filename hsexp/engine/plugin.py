@@ -215,7 +215,7 @@ def _open_table(stock: Callable[..., Any]) -> Callable[..., Any]:
             from hsexp.engine.copies import carry_forks
             from hsexp.engine.seeds import keep_seeds
 
-            if settings.max_leaves or settings.states.copies:
+            if settings.lists_copies:
                 carry_forks(self)
             keep_seeds(self)
         if settings is not None and settings.exact:

@@ -45,7 +45,8 @@ class HybridScheduler(Scheduler):
         )
         if not settings.waiting.by_arrival:
             self.waiting = OrderedQueue(settings.waiting, self.kv_cache_manager)
-        self._forks = self.kv_cache_manager.forks
+        forks = self.kv_cache_manager.forks
+        self._forks = forks if forks is not None and forks.lets_fork else None
         self._stops = self.kv_cache_manager.stops
         self._chunk_tokens = settings.chunking.tokens
         self.need_mamba_block_aligned_split = True

@@ -122,14 +122,19 @@ class EngineSettings(MemoryConfig):
             self,
             self._budget,
             observer=observer,
-            max_leaves=self.leaves,
+            max_leaves=self.forked_leaves,
         )
 
     @property
-    def leaves(self) -> int:
-        """Most leaves of the memory."""
+    def forked_leaves(self) -> int:
+        """Most leaves that running requests keep."""
         # A fork ends the chunk of the prompt where an isolated recomputation would not.
         return 0 if self.exact else self.max_leaves
+
+    @property
+    def lists_copies(self) -> bool:
+        """Whether a step may have pages and states to copy before it computes."""
+        return bool(self.max_leaves or self.leaves.max_final or self.states.copies)
 
     @property
     def _budget(self) -> int:
@@ -233,7 +238,7 @@ class ServingSettings(Axes, InServer, Config):
                 "exact": self.exact,
             }
         )
-        if settings.leaves and not settings.layout.allows_branches:
+        if settings.forked_leaves and not settings.layout.allows_branches:
             raise ConfigError(
                 f"max_leaves {self.max_leaves} contradicts organization "
                 f"{settings.organization.name}, whose sequences cannot branch; set it to 0"

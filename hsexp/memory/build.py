@@ -24,7 +24,8 @@ def build_memory(
     Args:
         nominal_bytes: budget for the state of one attention layer with its recurrent layers.
         layout: an organization that is not sized for the model of `config`; None creates it.
-        max_leaves: most restart points kept off the checkpoint grid.
+        max_leaves: most restart points that running requests leave off the checkpoint grid. Those
+            of finished requests are a policy of `config`.
         max_drafts: most draft tokens of a speculative pass.
 
     Raises:
@@ -61,7 +62,8 @@ def build_memory(
         observer=observer,
         prefixes=prefixes,
     )
-    branching, retention = Branching(cache, max_leaves=max_leaves), config.retention.build(cache)
+    retention = config.retention.build(cache)
+    branching = Branching(cache, max_leaves=max_leaves, max_final=config.leaves.max_final)
     return HybridMemory(
         cache,
         branching=branching,

@@ -11,6 +11,7 @@ from hsexp.memory.geometry import AnyModel, ModelShape
 from hsexp.memory.organizations import Organization, OrganizationConfig, create
 from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.eviction import PAPER, EvictionConfig
+from hsexp.memory.policies.leaves import NO_LEAVES, LeavesConfig
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import CHUNK_ENDS, PlacementConfig
 from hsexp.memory.policies.reservation import FULL_PROMPT, ReservationConfig
@@ -56,6 +57,8 @@ class MemoryConfig(Config):
         PER_BOUNDARY
     )
     """A cell's id contains it only where it is another than the paper's."""
+    leaves: Annotated[LeavesConfig, Field(exclude_if=lambda value: value == NO_LEAVES)] = NO_LEAVES
+    """A cell's id contains it only where it is another than the paper's."""
     exact: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
     """Continue with the bits of an isolated recomputation, whatever else runs: canonical chunks,
     and on real vLLM every request alone in the model (docs/continuation.md). A cell's id contains
@@ -70,7 +73,7 @@ class MemoryConfig(Config):
         """Refuse a rule of states that cannot carry the other policies.
 
         Args:
-            branches: whether requests fork, leave leaves, or draft tokens.
+            branches: whether running requests fork, leave leaves, or draft tokens.
 
         Raises:
             ValueError: names the rule, and what it cannot carry.
@@ -78,6 +81,17 @@ class MemoryConfig(Config):
         why = self.states.refusal(retention=self.retention.keeps_states, branches=branches)
         if why is not None:
             raise ValueError(f"states {self.states.name} cannot be combined: {why}")
+
+    @model_validator(mode="after")
+    def _leaves_can_be_kept(self) -> Self:
+        organization = self.organization
+        why = self.leaves.refusal(allows_branches=organization.allows_branches, exact=self.exact)
+        if why is not None:
+            raise ValueError(
+                f"leaves {self.leaves.name} cannot be combined with organization "
+                f"{organization.name}{' and exact' if self.exact else ''}: {why}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _price_needs_ranks(self) -> Self:

@@ -1,5 +1,7 @@
 """Prefix keys of simulated requests: equal content and salt, equal key."""
 
+from collections.abc import Hashable
+
 from hsexp.memory.sequence import PrefixKeys
 from hsexp.workload.request import Request
 
@@ -27,6 +29,17 @@ class KeyMaker:
             attention=_keys_on_grid(spans, self.block_size),
             checkpoints=_keys_on_grid(spans, self.checkpoint_grid),
         )
+
+    def exact(self, request: Request, num_tokens: int) -> Hashable:
+        """Key of a leaf after exactly the first `num_tokens` tokens.
+
+        Content is told apart by the segment in which it ends (`Segment.content_id`), so that a turn
+        and the next one have the same key anywhere in what they share.
+        """
+        for segment in request.segments:
+            if num_tokens <= segment.end_tokens:
+                return self._shared_identity(request.cache_salt, segment.content_id), num_tokens
+        return 2 * request.request_id + 1, num_tokens
 
     def _shared_identity(self, salt: str | None, content_id: int) -> int:
         return 2 * self._identities.setdefault((salt, content_id), len(self._identities))

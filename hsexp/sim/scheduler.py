@@ -16,7 +16,8 @@ again; the results are the same to the nanosecond.
 """
 
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 
 from hsexp.memory.chunking import chunking
 from hsexp.memory.hybrid import HybridMemory
@@ -202,7 +203,7 @@ class SimScheduler:
         """Admit the head of the queue if it fits. Returns its first chunk, 0 if it stays."""
         memory = self.memory
         sequence = self._sequence(head)
-        hit = memory.lookup(sequence, head.num_tokens)
+        hit = self._find(head, memory.lookup)
         if not hit.ready:
             return 0
         chunk = self._chunking.tokens(
@@ -361,7 +362,11 @@ class SimScheduler:
         """Finish the requests whose last token came with the step that just ended."""
         for request in self._calendar.finish.pop(self._decode_step - 1):
             assert request.memory is not None
-            self.memory.release(request.memory, request.computed_at(self._decode_step))
+            computed = request.computed_at(self._decode_step)
+            leaf = None
+            if self.memory.branching.leaves.keeps_final:
+                leaf = self._keys.exact(request.request, computed)
+            self.memory.release(request.memory, computed, leaf=leaf)
             request.memory = None
             request.generated = request.request.output_tokens
             request.decoding = False
@@ -409,7 +414,8 @@ class SimScheduler:
 
         Losing the hit can matter in two cases: the request fits once its hit need not leave the
         queue, or the token budget has no chunk for it without the hit, so that it is not asked.
-        Any loss can matter where promises count: their states may find a slot that it frees.
+        Any loss can matter where promises count: their states may find a slot that it frees. So it
+        can where the hit is a leaf, of which the request copies the state and the last block.
         """
         cache = self.memory.cache
         held = 0 if hit.checkpoint is None else cache.states.pages_to_hold(hit.checkpoint)
@@ -421,6 +427,7 @@ class SimScheduler:
             num_tokens,
             losses_matter=fits_without_hit
             or left < cache.checkpoint_grid
+            or hit.tokens % cache.checkpoint_grid > 0
             or self.memory.reservation.makes_promises,
             by_price=refusal.by_price,
         )
@@ -435,7 +442,7 @@ class SimScheduler:
         return request.request.arrival_s
 
     def hit_tokens(self, request: SimRequest) -> int:
-        return self.memory.peek(self._sequence(request), request.num_tokens).tokens
+        return self._find(request, self.memory.peek).tokens
 
     @property
     def stamp(self) -> Hashable:
@@ -470,6 +477,19 @@ class SimScheduler:
                 num_prompt_tokens=arrived.request.prompt_tokens,
             )
         return arrived.memory
+
+    def _find(self, request: SimRequest, look: Callable[[SequenceMemory, int], Hit]) -> Hit:
+        """The deeper one of a leaf and a boundary.
+
+        Args:
+            look: `lookup` or `peek` of the memory.
+        """
+        sequence, leaves = self._sequence(request), self.memory.branching.leaves
+        hit = look(sequence, request.num_tokens)
+        if not leaves.keeps_final:
+            return hit
+        exact = partial(self._keys.exact, request.request)
+        return hit.or_deeper(leaves.deepest(sequence, exact, num_tokens=request.num_tokens - 1))
 
     def _token_budget_left(self, prefill_tokens: int) -> int:
         decodes = 0 if self.config.separate else len(self._running) - len(self._prefilling)

@@ -43,7 +43,10 @@ class Episode:
 
     @property
     def is_replayed(self) -> bool:
-        """Whether the events lead to the depth that the scheduler recorded."""
+        """Whether the events lead to the depth that the scheduler recorded.
+
+        Depths are boundaries; a leaf (`leaves=final`) that was adopted lies beyond them.
+        """
         return self.computed.joint == self.adopted_tokens == self.visible.joint
 
     @property

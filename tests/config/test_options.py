@@ -15,6 +15,7 @@ from hsexp.memory.config import BudgetConfig
 from hsexp.memory.geometry import ModelConfig
 from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.policies.eviction import EvictionConfig
+from hsexp.memory.policies.leaves import LeavesConfig
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import PlacementConfig
 from hsexp.memory.policies.reservation import ReservationConfig
@@ -34,6 +35,7 @@ KINDS: dict[str, Any] = {
     "engine": EngineConfig,
     "eviction": EvictionConfig,
     "isolation": IsolationConfig,
+    "leaves": LeavesConfig,
     "model": ModelConfig,
     "organization": OrganizationConfig,
     "pinning": PinningConfig,

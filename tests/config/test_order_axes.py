@@ -20,7 +20,12 @@ from hsexp.serve import Command as ServeCommand
 ONE_SEED = ("budget=b63", "seeds=[76400]")
 IMPLIED = [axis for axis in AXES if axis.is_implied]
 ORDERS = {"eviction": "lru", "waiting": "hit_first"}
-OTHERS = ORDERS | {"placement": "junction", "reservation": "promised", "states": "in_place"}
+OTHERS = ORDERS | {
+    "placement": "junction",
+    "reservation": "promised",
+    "states": "in_place",
+    "leaves": "final",
+}
 
 
 def test_a_cell_with_neutral_orders_is_the_cell_that_it_was_before_there_were_any() -> None:
@@ -36,6 +41,7 @@ def test_a_cell_with_neutral_orders_is_the_cell_that_it_was_before_there_were_an
         assert config.placement.name == "chunk_ends"
         assert config.reservation.name == "full_prompt"
         assert config.states.name == "per_boundary"
+        assert config.leaves.name == "off"
 
 
 @pytest.mark.parametrize("axis", OTHERS)
@@ -84,6 +90,8 @@ def test_a_ledger_without_an_order_takes_cells_with_one_and_the_other_way_round(
         ),
         (("placement=junction", "+placement.intervals=1"), r"placement\.intervals is not a known"),
         (("reservation=promised", "reservation.spare_pages=-1"), r"spare_pages must be greater"),
+        (("leaves=final", "leaves.max_final=0"), r"leaves\.max_final must be greater than 0"),
+        (("leaves=off", "+leaves.max_final=1"), r"leaves\.max_final is not a known setting"),
     ],
 )
 def test_a_setting_that_an_order_does_not_have_is_refused_by_name(
@@ -103,6 +111,37 @@ def test_states_in_place_are_refused_beside_a_policy_that_they_cannot_carry() ->
         settings.resolve(model, cap=8)
     settings = ServingSettings.of({"organization": "s2", "states": "in_place", "max_leaves": 0})
     assert settings.resolve(model, cap=8).states.name == "in_place"
+
+
+@pytest.mark.parametrize(
+    ("settings", "refusal"),
+    [
+        (
+            ("organization=s3",),
+            "final cannot be combined with organization s3: its sequences cannot",
+        ),
+        (
+            ("engine.exact=true",),
+            "final cannot be combined with organization s2 and exact: canonical",
+        ),
+    ],
+)
+def test_leaves_are_refused_where_none_can_be_kept(settings: tuple[str, ...], refusal: str) -> None:
+    with pytest.raises(ConfigError, match=f"leaves {refusal}"):
+        planned("campaign=q6", *ONE_SEED, "leaves=final", "organization=s2", *settings)
+
+
+def test_a_server_leaves_final_states_beside_states_in_place() -> None:
+    model = ModelConfig.parse(read_option("model", "falcon_h1_mini"))
+    written = {"organization": "s2", "leaves": "final", "states": "in_place", "max_leaves": 0}
+    settings = ServingSettings.of(written | {"budget_bytes": 100_000_000}).resolve(model, cap=8)
+    assert settings.lists_copies and settings.forked_leaves == 0
+    leaves = settings.memory().branching.leaves
+    assert leaves.keeps_final and not leaves.lets_fork
+    per_boundary = ServingSettings.of(written | {"states": "per_boundary"}).resolve(model, cap=8)
+    assert per_boundary.lists_copies
+    neither = ServingSettings.of({"organization": "s2", "max_leaves": 0}).resolve(model, cap=8)
+    assert not neither.lists_copies and neither.leaves.name == "off"
 
 
 def test_a_price_beside_an_order_without_ranks_is_refused_before_any_run() -> None:

@@ -27,7 +27,7 @@ from hsexp.engine.settings import EngineSettings
 from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.engine import simulate
 from hsexp.sim.steptime import NS_PER_S, StepClock
-from hsexp.workload import Request, Workload, WorkloadConfig, build, generate, isolate
+from hsexp.workload import Request, Segment, Workload, WorkloadConfig, build, generate, isolate
 from hsexp.workload.arrivals import PoissonArrivals
 from hsexp.workload.synthetic import SyntheticWorkload
 
@@ -104,6 +104,23 @@ def test_vllm_and_the_simulator_schedule_the_same_tokens_in_every_step(
         ("conversations", "s0", {}),
         ("conversations", "s2", {"placement": "junction", "waiting": "hit_first"}),
         ("conversations", "d0", {"retention": "k2"}),
+        ("conversations", "s0", {"leaves": "final"}),
+        ("conversations", "s1", {"leaves": "final", "states": "in_place", "eviction": "lru"}),
+        ("conversations", "s2", {"leaves": "final", "eviction": "restart_point"}),
+        ("conversations", "d0", {"leaves": "final", "retention": "k2", "waiting": "hit_first"}),
+        (
+            "conversations",
+            "s2",
+            {
+                "leaves": "final",
+                "eviction": "restart_point",
+                "retention": "priced",
+                "reservation": "promised",
+                "states": "in_place",
+                "waiting": "hit_first",
+                "placement": "junction",
+            },
+        ),
         ("nested", "s1", {"placement": "junction"}),
         ("nested", "d0", {"placement": "junction", "eviction": "lru"}),
         ("drifting", "s2", {"waiting": "hit_first"}),
@@ -120,8 +137,32 @@ def test_so_they_do_on_conversations_trees_and_drifts(
     check_one_schedule(settings(organization, "b63", **policies), workload, tmp_path)
 
 
-def check_one_schedule(chosen: EngineSettings, workload: Workload, tmp_path: Path) -> None:
-    """Both run the workload, step by step alike."""
+@pytest.mark.parametrize("states", ["per_boundary", "in_place"])
+@pytest.mark.parametrize("organization", ["s0", "s1", "s2", "d0"])
+def test_both_let_the_next_turn_go_on_from_the_last_state_of_the_turn_before(
+    organization: str, states: str, tmp_path: Path
+) -> None:
+    first = (Segment(end_tokens=700, content_id=0), Segment(end_tokens=800, content_id=1))
+    second = (*first, Segment(end_tokens=1400, content_id=2))
+    turns = [
+        Request(
+            request_id=i,
+            arrival_s=10.0 * i,
+            prompt_tokens=prompt,
+            output_tokens=100,
+            segments=segments,
+        )
+        for i, (prompt, segments) in enumerate([(700, first), (1400, second)])
+    ]
+    chosen = settings(organization, "b63", leaves="final", states=states)
+    adopted = check_one_schedule(chosen, Workload(name="two turns", requests=turns), tmp_path)
+    assert adopted == {0: 0, 1: 799}
+
+
+def check_one_schedule(
+    chosen: EngineSettings, workload: Workload, tmp_path: Path
+) -> dict[int, int]:
+    """Both run the workload, step by step alike. Returns the tokens that each request adopted."""
     device = DeviceConfig.parse(read_option("device", "a100_40gb"))
 
     scheduler = build_scheduler(chosen, vllm_config(chosen, tmp_path))
@@ -159,6 +200,7 @@ def check_one_schedule(chosen: EngineSettings, workload: Workload, tmp_path: Pat
     memory.check_integrity()
     assert not memory.cache.sequences
     assert all(pool.num_free == pool.spec.num_usable for pool in memory.cache.pools)
+    return driven.adopted_tokens
 
 
 def test_an_order_of_ours_changes_who_is_admitted_next(tmp_path: Path) -> None:

@@ -140,6 +140,7 @@ def test_after_many_requests_everything_is_as_long_as_at_the_start(
         ".memory.cache.states._active": NUM_PAGES[organization],  # slabs, some of them given up
         ".memory.cache.states._idle": NUM_PAGES[organization],
         ".memory.branching.leaves._kept": max_leaves,  # some of them evicted
+        ".memory.branching.leaves._behind": max_leaves,
         ".memory.branching.copies.num_done": 2,  # kinds of copies
     }
     assert all(after.pop(path, 0) <= bound for path, bound in bounds.items())

@@ -55,6 +55,7 @@ def toy_settings(
     placement: str = "chunk_ends",
     reservation: str = "full_prompt",
     states: str = "per_boundary",
+    leaves: str = "off",
     **changes: Any,
 ) -> EngineSettings:
     """`num_pages` usable pages; in D0 those are attention units, beside `num_states` composites.
@@ -63,7 +64,7 @@ def toy_settings(
         retention: K of S2+Retention, or None.
         pinning: K of pinning at preemption, or None.
         max_leaves: 0 forks nothing.
-        eviction, waiting, placement, reservation, states: options of these groups.
+        eviction, waiting, placement, reservation, states, leaves: options of these groups.
         changes: fields of the organization's configuration.
     """
     config, model = toy_config(organization, **changes), TINY
@@ -86,6 +87,7 @@ def toy_settings(
             placement=placement,
             reservation=reservation,
             states=states,
+            leaves=leaves,
         ),
     )
     if not isinstance(config, D0Config):

@@ -32,6 +32,7 @@ from hsexp.memory.geometry import ModelConfig
 from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.eviction import EvictionConfig
+from hsexp.memory.policies.leaves import LeavesConfig
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import PlacementConfig
 from hsexp.memory.policies.reservation import ReservationConfig
@@ -62,6 +63,7 @@ def settings(
     placement: str = "chunk_ends",
     reservation: str = "full_prompt",
     states: str = "per_boundary",
+    leaves: str = "off",
 ) -> EngineSettings:
     return EngineSettings(
         model=ModelConfig.parse(read_option("model", "falcon_h1_7b")),
@@ -81,6 +83,7 @@ def settings(
             placement=placement,
             reservation=reservation,
             states=states,
+            leaves=leaves,
         ),
     )
 
@@ -91,6 +94,7 @@ PARTS: dict[str, Any] = {
     "placement": PlacementConfig,
     "reservation": ReservationConfig,
     "states": StatesConfig,
+    "leaves": LeavesConfig,
 }
 
 

@@ -114,6 +114,8 @@ class Setting:
     idle_slab: str
     num_admission_states: int
     max_leaves: int
+    max_final: int
+    """Most leaves of finished requests."""
     max_drafts: int
     max_live: int
     """Most requests and branches at once. With few, one often runs alone."""
@@ -157,6 +159,7 @@ class Setting:
             idle_slab=rng.choice(("head", "tail", "like_state")),
             num_admission_states=rng.choice((1, 2)),
             max_leaves=rng.choice((0, 1, 3)) if branches else 0,
+            max_final=rng.choice((0, 1, 4)) if organization in WHOLE_PAGES else 0,
             max_drafts=0 if keys == "late" or lonely else rng.choice((0, 0, 1, 3)),
             max_live=rng.choice((2, 4, 8, 8)),
             branches=branches,
@@ -186,10 +189,15 @@ class Setting:
             reservation=self.reservation,
             states=self.states,
             max_leaves=self.max_leaves,
+            max_final=self.max_final,
             max_drafts=self.max_drafts,
             num_admission_states=self.num_admission_states,
             release_order=NATIVE_ORDER.model_copy(update={"idle_slab": self.idle_slab}),
         )
+
+    @property
+    def has_leaves(self) -> bool:
+        return self.max_leaves + self.max_final > 0
 
     def actions(self) -> list[str]:
         """Names of the client's actions, each as often as it is to be chosen."""
@@ -438,6 +446,8 @@ class Referee:
         """Expected words of each block key."""
         self._standing: list[tuple[StandingRefusal, Request, int]] = []
         """The last refusal, its request, and the number of tokens it asked for."""
+        self._ended: deque[Request] = deque(maxlen=8)
+        """Those that left a leaf; a later request may be the next turn of a conversation."""
         self._num_requests = 0
         self._num_steps = 0
         self._actions = [getattr(self, name) for name in setting.actions()]
@@ -481,10 +491,15 @@ class Referee:
         if len(self.waiting) + len(self.running) >= self.setting.max_live:
             return
         choice = self._rng.choice
-        prompt = [*choice(CONTEXTS)[: choice(PREFIXES)], *self._some(5)]
+        talk = None
+        if self._ended and self._random() < 0.3:
+            talk = choice(self._ended)
+        before = talk.tokens if talk else choice(CONTEXTS)[: choice(PREFIXES)]
+        prompt = [*before, *self._some(5)]
         prompt = prompt[: self._max_tokens]
         tokens = [*prompt, *self._some(16)][: self._max_tokens]
-        request = self._new(tokens, len(prompt), len(prompt), choice(SALTS))
+        salt = talk.salt if talk else choice(SALTS)
+        request = self._new(tokens, len(prompt), len(prompt), salt)
         self.memory.enter(request.sequence, request.known)
         self.waiting.append(request)
         self._note("arrive", request, tokens, request.salt)
@@ -545,7 +560,7 @@ class Referee:
         """The deeper one of a leaf and a boundary, after a check of its words."""
         sequence, known = request.sequence, request.known
         leaf = None
-        if self.setting.max_leaves:
+        if self.setting.has_leaves:
             leaf = self.calls.deepest_leaf(
                 sequence, request.tokens, num_tokens=known - 1, salt=request.salt
             )
@@ -677,8 +692,9 @@ class Referee:
     def _leave(self, request: Request) -> None:
         """Release a cancelled or finished request, and sometimes keep a leaf."""
         leaf = None
-        if self.setting.max_leaves and self._can_stand(request) and self._random() < 0.5:
+        if self.setting.has_leaves and self._can_stand(request) and self._random() < 0.5:
             leaf = self._leaf(request, request.computed)
+            self._ended.append(request)
         self._note("release", request, leaf is not None)
         told = self._told(request) if leaf is None else request.computed
         self.memory.release(request.sequence, told, leaf=leaf)
@@ -926,7 +942,7 @@ class Referee:
                     request, sequence.blocks, sequence.tail, sequence.state, request.computed
                 )
         memory, words, right = self.memory, self.places.pages, self._blocks
-        if memory.cache.block_index.duplicates or self.setting.max_leaves:
+        if memory.cache.block_index.duplicates or self.setting.has_leaves:
             for key, page in memory.cache.block_index:
                 if isinstance(key, LeafKey):
                     found, expected = self._leaf_words(key, page)

@@ -26,6 +26,7 @@ from toy_memory import (
     RANKED,
     RESERVATIONS,
     STATES,
+    WHOLE_PAGES,
     all_free,
     check_price,
     snapshot,
@@ -74,6 +75,8 @@ class MemoryMachine(RuleBasedStateMachine):
             "reservation": data.draw(st.sampled_from(sorted(RESERVATIONS)), "reservation"),
             "num_admission_states": data.draw(st.sampled_from([1, 2]), "admission states"),
         }
+        if self.organization in WHOLE_PAGES:
+            policies["max_final"] = data.draw(st.sampled_from([0, 1, 8]), "final leaves")
         if policies["eviction"] in RANKED:
             policies["price"] = data.draw(st.sampled_from([None, *PRICES]), "price")
         few, many = NUM_PAGES[self.organization]
@@ -121,6 +124,20 @@ class MemoryMachine(RuleBasedStateMachine):
         prompt = context[:prefix] + suffix
         if self.engine.memory.never_fits(len(prompt) + num_output - 1) is None:
             self.engine.arrive(prompt, num_output, salt=salt)
+
+    @precondition(lambda self: len(self.waiting) + len(self.running) < MAX_LIVE)
+    @precondition(lambda self: self.engine.finished)
+    @rule(
+        which=index,
+        message=st.sampled_from(SUFFIXES),
+        num_output=st.integers(min_value=1, max_value=18),
+    )
+    def answer(self, which: int, message: tuple[int, ...], num_output: int) -> None:
+        """The next turn of a conversation: it extends prompt and output."""
+        former = self.chosen(self.engine.finished, -1 - which)
+        prompt = (*former.tokens, *message)
+        if self.engine.memory.never_fits(len(prompt) + num_output - 1) is None:
+            self.engine.arrive(prompt, num_output, salt=former.salt)
 
     @precondition(lambda self: self.waiting)
     @rule(which=index, num_tokens=chunks)

@@ -50,6 +50,7 @@ from hsexp.memory.policies.eviction import EvictionConfig
 from hsexp.memory.policies.eviction.paper import ReleaseOrder
 from hsexp.memory.policies.eviction.queue import TwoEndedQueue
 from hsexp.memory.policies.eviction.ranked import Ranking
+from hsexp.memory.policies.leaves import NO_LEAVES, FinalLeaves
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import PlacementConfig
 from hsexp.memory.policies.pricing import Price, PricedRetention
@@ -188,6 +189,7 @@ def toy_memory(
     states: str | None = None,
     observer: Observer | None = None,
     max_leaves: int = 0,
+    max_final: int = 0,
     max_drafts: int = 0,
     composites: int = 1,
     **changes: Any,
@@ -204,6 +206,7 @@ def toy_memory(
         placement: one of `PLACEMENTS`.
         reservation: one of `RESERVATIONS`; None uses `standing_reservation`.
         states: one of `STATES`; None uses `standing_states`.
+        max_final: most leaves of finished requests; 0 keeps none.
         changes: fields of the organization's configuration, or its checkpoint `grid`.
     """
     config = toy_config(name, **changes)
@@ -233,6 +236,9 @@ def toy_memory(
             placement=PLACEMENTS[placement],
             reservation=RESERVATIONS[reservation or standing_reservation],
             states=STATES[states or standing_states],
+            leaves=FinalLeaves(kind="final", name="toy", max_final=max_final)
+            if max_final
+            else NO_LEAVES,
         ),
         nominal_bytes,
         observer=observer,

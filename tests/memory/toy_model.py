@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from hsexp.memory import Copy, Hit, HybridMemory, PagePool, PrefixKeys, SequenceMemory
+from hsexp.memory.branching.leaves import LeafKey
 from hsexp.memory.checkpoint import Checkpoint
 from hsexp.memory.slab import SlabStateStore
 
@@ -240,6 +241,7 @@ class ToyRequest:
     num_output: int
     truth: Replay
     sequence: SequenceMemory
+    salt: str | None = None
     output: list[Token] = field(default_factory=list)
     computed: int = 0
     end: int = 0
@@ -281,6 +283,7 @@ class ToyEngine:
         self._num_arrived = 0
         self._true_blocks: dict[Hashable, tuple[int, ...]] = {}
         self._true_states: dict[Hashable, ModelState] = {}
+        self._true_leaves: dict[Hashable, Replay] = {}
 
     def arrive(
         self, prompt: Sequence[Token], num_output: int, *, salt: str | None = None
@@ -298,6 +301,7 @@ class ToyEngine:
                 keys=self._keys(truth, salt),
                 num_prompt_tokens=len(prompt),
             ),
+            salt=salt,
         )
         self.memory.enter(request.sequence, request.num_tokens)
         self.waiting.append(request)
@@ -317,7 +321,12 @@ class ToyEngine:
     # -- scheduling ------------------------------------------------------------------------------
 
     def lookup(self, request: ToyRequest) -> Hit:
-        return self.memory.lookup(request.sequence, request.num_tokens)
+        """The deeper one of a leaf and a boundary."""
+        leaves = self.memory.branching.leaves
+        leaf = leaves.deepest(
+            request.sequence, partial(_exact, request), num_tokens=request.num_tokens - 1
+        )
+        return self.memory.lookup(request.sequence, request.num_tokens).or_deeper(leaf)
 
     def refuses(self, request: ToyRequest, hit: Hit) -> bool:
         refusal = self.memory.refusal(
@@ -416,7 +425,11 @@ class ToyEngine:
         kv = self.physical.read_kv(self.physical.blocks(request.sequence), request.computed)
         request.output.append(state.next_token(kv))
         if request.is_done:
-            self.memory.release(request.sequence, request.computed)
+            leaf = None
+            if self.memory.branching.leaves.keeps_final:
+                leaf = _exact(request, request.computed)
+                self._true_leaves[leaf] = request.truth
+            self.memory.release(request.sequence, request.computed, leaf=leaf)
             self.running.remove(request)
             self.finished.append(request)
 
@@ -431,20 +444,36 @@ class ToyEngine:
             for page in request.sequence.blocks[request.computed // self.memory.block_size :]
         }
         for key, page in self.memory.cache.block_index:
-            if page not in ahead:
+            if isinstance(key, LeafKey):
+                truth, end = self._leaf(key)
+                start = end // self.memory.block_size * self.memory.block_size
+                tail = tuple(self.physical.read_block(page)[: end - start])
+                assert tail == truth.kv[start:end]
+            elif page not in ahead:
                 assert tuple(self.physical.read_block(page)) == self._true_blocks[key]
         for key, checkpoint in self.memory.cache.checkpoint_index:
-            if checkpoint.published_step < self.memory.cache.step:
+            if isinstance(key, LeafKey):
+                truth, end = self._leaf(key)
+                assert self.physical.read_state(checkpoint) == truth.states[end]
+            elif checkpoint.published_step < self.memory.cache.step:
                 assert self.physical.read_state(checkpoint) == self._true_states[key]
         for request in self.running:
-            kv = self.physical.read_kv(self.physical.blocks(request.sequence), request.computed)
-            assert tuple(kv) == request.truth.kv[: request.computed]
+            end = request.computed
+            if self.memory.branching.copies.is_awaited_by(request.sequence):
+                end -= end % self.memory.block_size  # the last block may not be there yet
+            kv = self.physical.read_kv(self.physical.blocks(request.sequence), end)
+            assert tuple(kv) == request.truth.kv[:end]
             source = self.source_of(request)
             if source is not None and not source.awaits_copy:
                 state = self.physical.read_state(source)
                 assert state == request.truth.states[request.computed]
         for request in (*self.running, *self.finished):
             assert request.output == request.correct_output[: len(request.output)]
+
+    def _leaf(self, leaf: LeafKey) -> tuple[Replay, int]:
+        """What a leaf must hold: the request that left it, and where it ended."""
+        _, tokens = leaf.key  # type: ignore[misc]
+        return self._true_leaves[leaf.key], len(tokens)
 
     # -- a scheduler -----------------------------------------------------------------------------
 
@@ -505,3 +534,8 @@ class ToyEngine:
         if computed < num_tokens // grid * grid:
             end = end // grid * grid
         return max(end - computed, 0)
+
+
+def _exact(request: ToyRequest, num_tokens: int) -> Hashable:
+    """Key of a leaf after the first tokens of a request."""
+    return request.salt, request.tokens[:num_tokens]

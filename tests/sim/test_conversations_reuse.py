@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from toy_engine import falcon_memory, play_falcon
+from toy_engine import falcon_memory, play, play_falcon, talk, toy_memory
 
 from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
@@ -24,6 +24,41 @@ def followers(workload: Workload) -> list[tuple[Request, Request]]:
     for request in workload.requests:
         talks.setdefault(request.segments[0], []).append(request)
     return [pair for turns in talks.values() for pair in pairwise(turns)]
+
+
+@pytest.mark.parametrize("states", ["per_boundary", "in_place"])
+@pytest.mark.parametrize("organization", ["s0", "s1", "s2", "d0"])
+def test_a_turn_restarts_at_the_last_token_that_the_turn_before_it_computed(
+    organization: str, states: str
+) -> None:
+    workload = conversations(num_conversations=20, system_tokens=0, think_mean_s=60)
+    memory = falcon_memory(organization, "b320", eviction="lru", states=states, leaves="final")
+    record = play_falcon(workload, memory)
+    table = record.requests.set_index("request_id")
+    assert record.counters["lost_checkpoints"] == 0
+    waited = 0
+    for former, turn in followers(workload):
+        if table.finish_s[former.request_id] > turn.arrival_s:
+            continue
+        computed = former.prompt_tokens + former.output_tokens - 1  # the last token is not
+        assert table.adopted_tokens[turn.request_id] == computed
+        waited += 1
+    assert waited > 10
+
+
+@pytest.mark.parametrize("states", ["per_boundary", "in_place"])
+@pytest.mark.parametrize("organization", ["s0", "s1", "s2", "d0"])
+def test_a_prompt_that_ends_with_the_leaf_computes_its_last_token(
+    organization: str, states: str
+) -> None:
+    (turn,) = talk([(10, 6, 0.0)], 1)  # computes 15 tokens; the grid is 4, in D0 14
+    memory = toy_memory(organization, 60, states=states, eviction="lru", leaves="final")
+    again = {"prompt_tokens": 15, "output_tokens": 1, "arrival_s": 1.0}
+    longer = {"prompt_tokens": 16, "output_tokens": 1, "arrival_s": 2.0}
+    record = play([turn, turn | again, turn | longer], memory)
+    # In place, output leaves no checkpoint at a boundary.
+    grid, end = (14 if organization == "d0" else 4), (10 if states == "in_place" else 14)
+    assert record.requests["adopted_tokens"].to_list()[1:] == [end // grid * grid, 15]
 
 
 @pytest.mark.parametrize("organization", ["s0", "s1", "s2"])

@@ -2,7 +2,7 @@
 
 import pytest
 from hypothesis import given, settings
-from toy_cases import ToyCase, toy_cases
+from toy_cases import ToyCase, talking_cases, toy_cases
 from toy_engine import (
     ORGANIZATIONS,
     falcon_memory,
@@ -27,6 +27,14 @@ def assert_equal_records(leaping: RunRecord, stepping: RunRecord) -> None:
 @given(toy_cases())
 @settings(max_examples=250, deadline=None)
 def test_leaping_and_stepping_leave_the_same_record(case: ToyCase) -> None:
+    assert_equal_records(
+        case.run(case.new_memory()), case.run(case.new_memory(), fast_forward=False)
+    )
+
+
+@given(talking_cases())
+@settings(max_examples=250, deadline=None)
+def test_so_they_do_where_turns_go_on_from_the_last_state_of_others(case: ToyCase) -> None:
     assert_equal_records(
         case.run(case.new_memory()), case.run(case.new_memory(), fast_forward=False)
     )

@@ -171,3 +171,20 @@ def test_keys_are_equal_exactly_where_the_covering_segments_are(
             shared = content(first, (index + 1) * grid)
             same = shared is not None and shared == content(second, (index + 1) * grid)
             assert (a == b) == (same and not salted)
+
+
+def test_a_leaf_has_the_key_of_exactly_the_content_before_it() -> None:
+    """The next turn holds what the first one computed, and its key anywhere in that."""
+    maker = KeyMaker(block_size=512, checkpoint_grid=512)
+    turns = (700, 0), (800, 1)
+    first = request(0, 700, *turns, output=100)
+    second = request(1, 1400, *turns, (1400, 2), output=50)
+    salted = request(2, 1400, *turns, (1400, 2), salt="a")
+    fork = request(3, 1400, (700, 0), (800, 3))
+    for end in (1, 511, 512, 699, 700, 701, 799):
+        assert maker.exact(first, end) == maker.exact(second, end)
+        assert maker.exact(salted, end) != maker.exact(first, end)
+        assert (maker.exact(fork, end) == maker.exact(first, end)) == (end <= 700)
+    assert maker.exact(first, 700) != maker.exact(first, 701)
+    private = [maker.exact(request(i, 700), 701) for i in (4, 5)]
+    assert private[0] != private[1]

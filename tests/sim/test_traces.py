@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from toy_cases import ToyCase, toy_cases
+from toy_cases import ToyCase, talking_cases, toy_cases
 from toy_engine import play, request, toy_memory
 
 from hsexp.memory import Hit, HybridMemory, SequenceMemory
@@ -70,6 +70,19 @@ def test_the_replay_ends_where_the_scheduler_did_for_every_episode(case: ToyCase
     assert [(d.attention, d.recurrent, d.joint) for d in visible] == recorder.admitted
 
 
+@given(talking_cases())
+@settings(max_examples=100, deadline=None)
+def test_the_replay_ends_before_an_adopted_leaf_and_otherwise_where_the_scheduler_did(
+    case: ToyCase,
+) -> None:
+    trace, _ = traced(case)
+    for episode in episodes(trace):
+        if episode.adopted_tokens % trace.memory.checkpoint_grid:
+            assert episode.computed.joint < episode.adopted_tokens
+        else:
+            assert episode.is_replayed
+
+
 def references(trace: Trace) -> list[tuple[list[int], Any]]:
     """Free pages of each pool before each refusal and shortage, counted from the moves of pages."""
     refs = [[0] * pool.num_pages for pool in trace.memory.pools]
@@ -88,7 +101,7 @@ def references(trace: Trace) -> list[tuple[list[int], Any]]:
     return seen
 
 
-@given(toy_cases())
+@given(toy_cases() | talking_cases())
 @settings(max_examples=150, deadline=None)
 def test_moves_of_pages_add_up_to_the_free_pages_of_every_refusal(case: ToyCase) -> None:
     trace, _ = traced(case)
@@ -96,7 +109,7 @@ def test_moves_of_pages_add_up_to_the_free_pages_of_every_refusal(case: ToyCase)
         assert recorded == counted
 
 
-@given(toy_cases())
+@given(toy_cases() | talking_cases())
 @settings(max_examples=100, deadline=None)
 def test_being_traced_changes_nothing(case: ToyCase) -> None:
     plain = case.run(case.new_memory())

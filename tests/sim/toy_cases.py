@@ -1,10 +1,19 @@
 """Random small engines and workloads whose pools are so tight that requests preempt each other."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import strategies as st
-from toy_engine import ORGANIZATIONS, eviction_of, hit_first, play, request, toy_memory, workload_of
+from toy_engine import (
+    ORGANIZATIONS,
+    eviction_of,
+    hit_first,
+    play,
+    request,
+    talk,
+    toy_memory,
+    workload_of,
+)
 
 from hsexp.config.catalog import standing_options
 from hsexp.measure.records import RunRecord
@@ -24,12 +33,17 @@ class ToyCase:
     engine: dict[str, Any]
     requests: list[dict[str, Any]]
     isolated: bool
+    talks: list[list[tuple[int, int, float]]] = field(default_factory=list)
+    """Conversations beside the requests: tokens of each message and answer, and its arrival."""
 
     def new_memory(self) -> HybridMemory:
         return toy_memory(self.organization, self.num_pages, **self.memory)
 
     def workload(self) -> Workload:
-        workload = workload_of(request(**fields) for fields in self.requests)
+        turns = [
+            turn for content, turns in enumerate(self.talks, 2) for turn in talk(turns, content)
+        ]
+        workload = workload_of([*(request(**fields) for fields in self.requests), *turns])
         return isolate(workload) if self.isolated else workload
 
     def run(
@@ -98,4 +112,28 @@ def toy_cases(draw: st.DrawFn, *, max_shared: int = 28) -> ToyCase:
         },
         requests=draw(toy_requests(max_shared=max_shared)),
         isolated=draw(st.booleans()),
+    )
+
+
+@st.composite
+def talking_cases(draw: st.DrawFn) -> ToyCase:
+    """Conversations beside other requests, whose last states stay."""
+    case = draw(toy_cases().filter(lambda case: case.organization != "s3"))
+    tokens = st.integers(1, 12)
+    return replace(
+        case,
+        memory=case.memory | {"leaves": "final"},
+        engine=case.engine | {"exact": False},
+        requests=case.requests[:4],
+        talks=draw(
+            st.lists(
+                st.lists(
+                    st.tuples(tokens, tokens, st.sampled_from([0.0, 0.02, 0.3, 1.0])),
+                    min_size=1,
+                    max_size=4,
+                ),
+                min_size=1,
+                max_size=3,
+            )
+        ),
     )

@@ -23,6 +23,7 @@ from hsexp.memory.organizations import D0, S0, S1, S2, S3, Organization, Organiz
 from hsexp.memory.organizations.d0 import D0Config
 from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.eviction import EvictionConfig
+from hsexp.memory.policies.leaves import LeavesConfig
 from hsexp.memory.policies.pinning import PinningConfig
 from hsexp.memory.policies.placement import PlacementConfig
 from hsexp.memory.policies.pricing import PricedRetention
@@ -71,6 +72,7 @@ def toy_memory(
     placement: str = "chunk_ends",
     reservation: str = "full_prompt",
     states: str = "per_boundary",
+    leaves: str = "off",
     observer: Observer | None = None,
 ) -> HybridMemory:
     """`num_pages` usable pages; D0's are attention pages, and `num_states` its recurrent units.
@@ -116,6 +118,7 @@ def toy_memory(
         placement=placement_of(placement),
         reservation=reservation_of(reservation),
         states=states_of(states),
+        leaves=leaves_of(leaves),
     )
     memory = build_memory(settings, num_bytes, layout=organization, observer=observer)
     assert memory.cache.attention_pool.spec.num_usable == num_pages
@@ -132,6 +135,7 @@ def falcon_settings(
     placement: str = "chunk_ends",
     reservation: str = "full_prompt",
     states: str = "per_boundary",
+    leaves: str = "off",
 ) -> MemoryConfig:
     """The paper's memory without its budget, as the configuration has it."""
     return MemoryConfig(
@@ -146,6 +150,7 @@ def falcon_settings(
         placement=placement_of(placement),
         reservation=reservation_of(reservation),
         states=states_of(states),
+        leaves=leaves_of(leaves),
     )
 
 
@@ -160,6 +165,7 @@ def falcon_memory(
     placement: str = "chunk_ends",
     reservation: str = "full_prompt",
     states: str = "per_boundary",
+    leaves: str = "off",
     observer: Observer | None = None,
 ) -> HybridMemory:
     """The paper's memory."""
@@ -172,6 +178,7 @@ def falcon_memory(
         placement=placement,
         reservation=reservation,
         states=states,
+        leaves=leaves,
     )
     num_bytes = read_option("budget", budget)["bytes"]
     return build_memory(settings, num_bytes, observer=observer)
@@ -200,6 +207,11 @@ def reservation_of(name: str) -> ReservationConfig:
 
 def states_of(name: str) -> StatesConfig:
     option: StatesConfig = parse_union(StatesConfig, read_option("states", name), path="states")
+    return option
+
+
+def leaves_of(name: str) -> LeavesConfig:
+    option: LeavesConfig = parse_union(LeavesConfig, read_option("leaves", name), path="leaves")
     return option
 
 
@@ -235,6 +247,24 @@ def request(
         "segments": segments,
         "cache_salt": salt,
     }
+
+
+def talk(turns: Iterable[tuple[int, int, float]], content: int) -> list[Mapping[str, Any]]:
+    """A conversation: message, answer and arrival of each turn. The next prompt holds them all."""
+    segments: list[Segment] = []
+    requests = []
+    for number, (message, answer, at) in enumerate(turns):
+        prompt = message + (segments[-1].end_tokens if segments else 0)
+        for speaker, end in enumerate((prompt, prompt + answer)):
+            segments.append(
+                Segment(
+                    end_tokens=end,
+                    content_id=1000 * content + 2 * number + speaker,
+                    generated=speaker == 1,
+                )
+            )
+        requests.append(request(prompt, answer, at=at) | {"segments": tuple(segments)})
+    return requests
 
 
 def workload_of(requests: Iterable[Mapping[str, Any]]) -> Workload:

@@ -43,11 +43,11 @@ class Branching:
     held by another sequence, a leaf or a copy in flight. All other sequences write in place.
     """
 
-    def __init__(self, cache: Cache, *, max_leaves: int) -> None:
+    def __init__(self, cache: Cache, *, max_leaves: int, max_final: int = 0) -> None:
         self.cache = cache
         self.sharers: dict[int | str, Sharer] = {}
         """Sharers by request."""
-        self.leaves = Leaves(cache, max_leaves=max_leaves)
+        self.leaves = Leaves(cache, max_leaves=max_leaves, max_final=max_final)
         self.copies = Copies(cache)
 
     # -- forks ---------------------------------------------------------------------------------

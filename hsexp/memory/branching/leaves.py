@@ -4,7 +4,7 @@ A leaf is the state and the partial tail block of one sequence, under the exact 
 It is a cached entry: any other need may evict it, and nobody writes it while it is cached.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from hsexp.memory.cache import Cache
@@ -42,11 +42,23 @@ def exact_prefix(
 class Leaves:
     """The leaves of one cache."""
 
-    def __init__(self, cache: Cache, *, max_leaves: int) -> None:
+    def __init__(self, cache: Cache, *, max_leaves: int, max_final: int) -> None:
+        """
+        Args:
+            max_leaves: most leaves that running requests keep; 0 means that none does.
+            max_final: likewise of finished requests. There is one limit for all, their sum.
+        """
         self.cache = cache
-        self.max_leaves = max_leaves
-        self._kept: dict[LeafKey, None] = {}
-        """Leaves, the oldest first; some may have been evicted since."""
+        self.lets_fork = max_leaves > 0
+        """Whether running requests keep leaves."""
+        self.keeps_final = max_final > 0
+        """Whether finished requests leave one."""
+        self.max_leaves = max_leaves + max_final
+        self._kept: dict[LeafKey, Hashable] = {}
+        """Leaves, the oldest first, and the last full block before each; some may have been evicted
+        since."""
+        self._behind: dict[Hashable, dict[LeafKey, None]] = {}
+        """Leaves by the last full block before them; None is the block of those without any."""
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -86,7 +98,9 @@ class Leaves:
                 page = (sequence.blocks[block],)
                 cache.observer.on_publish_blocks(sequence, block, (leaf,), page, ahead=False)
             cache.observer.on_publish_state(sequence, state, ahead=True)
-        self._kept[leaf] = None
+        above = sequence.keys.attention[block - 1] if block else None
+        self._kept[leaf] = above
+        self._behind.setdefault(above, {})[leaf] = None
         while len(self._kept) > self.max_leaves:
             self._forget(next(iter(self._kept)))
         return True
@@ -137,14 +151,31 @@ class Leaves:
             tokens: tokens of the sequence; its attention keys cover their first `num_tokens`.
             salt: as in `exact_prefix`.
         """
-        found, size = MISS, self.cache.block_size
-        for leaf in self._kept:
-            state = self.cache.checkpoint_index.oldest.get(leaf)
-            if state is None or not found.tokens < state.tokens <= num_tokens:
-                continue
-            key = exact_prefix(sequence.keys, size, tokens, num_tokens=state.tokens, salt=salt)
-            if leaf.key == key:
-                found = found.or_deeper(self._look_at(sequence, leaf))
+
+        def exact(length: int) -> Hashable:
+            size = self.cache.block_size
+            return exact_prefix(sequence.keys, size, tokens, num_tokens=length, salt=salt)
+
+        return self.deepest(sequence, exact, num_tokens=num_tokens)
+
+    def deepest(
+        self, sequence: SequenceMemory, exact: Callable[[int], Hashable], *, num_tokens: int
+    ) -> Hit | None:
+        """Like `find_deepest`, for a caller with keys of its own.
+
+        Args:
+            exact: the key of a leaf after exactly so many tokens of the sequence.
+        """
+        found, blocks, size = MISS, sequence.keys.attention, self.cache.block_size
+        num_full = min(num_tokens // size, len(blocks)) if self._kept else -1
+        while num_full >= 0 and not found.tokens:
+            for leaf in self._behind.get(blocks[num_full - 1] if num_full else None, ()):
+                state = self.cache.checkpoint_index.oldest.get(leaf)
+                if state is None or not found.tokens < state.tokens <= num_tokens:
+                    continue
+                if leaf.key == exact(state.tokens):
+                    found = found.or_deeper(self._look_at(sequence, leaf))
+            num_full -= 1
         return found if found.tokens or found.gap is not None else None
 
     def forget_of(self, entry: Hashable) -> None:
@@ -156,7 +187,12 @@ class Leaves:
         """Remove the leaf's key; holders of its page or state keep them."""
         cache = self.cache
         cache.supply += 1
-        self._kept.pop(leaf, None)
+        if leaf in self._kept:
+            above = self._kept.pop(leaf)
+            siblings = self._behind[above]
+            del siblings[leaf]
+            if not siblings:
+                del self._behind[above]
         state = cache.checkpoint_index.oldest.get(leaf)
         if state is not None:
             cache.lose_checkpoint(state, cause="leaf")

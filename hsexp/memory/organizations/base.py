@@ -32,6 +32,8 @@ class OrganizationSettings(Config):
     num_admission_states: PositiveInt
     """Recurrent states that admission reserves for the request itself."""
     release_order: ReleaseOrder
+    allows_branches: ClassVar[bool] = WholePages.allows_branches
+    """Whether sequences can be forked, keep leaves and write drafts."""
 
     def fitted(self, model: ModelShape) -> Self:
         """The settings with what is left open to the model."""
@@ -125,8 +127,6 @@ class Organization(ABC):
     """Tokens of an attention block."""
     checkpoint_grid: int
     """Tokens between checkpoint boundaries."""
-    allows_branches: ClassVar[bool] = WholePages.allows_branches
-    """Whether sequences can be forked, keep leaves and write drafts."""
 
     def __init__(self, geometry: StateGeometry) -> None:
         self.geometry = geometry
@@ -159,6 +159,11 @@ class Organization(ABC):
     def kernel_block_size(self) -> int:
         """Tokens of the smallest attention block, which is a block of vLLM's kernels."""
         return self.config.kernel_block_size
+
+    @property
+    def allows_branches(self) -> bool:
+        """Whether sequences can be forked, keep leaves and write drafts."""
+        return self.config.allows_branches
 
     @property
     @abstractmethod

@@ -21,6 +21,8 @@ from hsexp.memory.tails import PackedTails
 class S3Config(SlabSettings):
     """S3: S2 with packed tails."""
 
+    allows_branches: ClassVar[bool] = PackedTails.allows_branches
+
     kind: Literal["s3"]
     tail_block_size: PositiveInt
     """Tokens of one block in a tail slab; a whole number of them fills a page."""
@@ -32,7 +34,6 @@ class S3Config(SlabSettings):
 
 class S3(S2):
     name: ClassVar[str] = "s3"
-    allows_branches: ClassVar[bool] = PackedTails.allows_branches
 
     def __init__(self, config: S3Config, geometry: StateGeometry) -> None:
         super().__init__(config, geometry)

@@ -11,7 +11,8 @@ state. The copy is optional. It is made where there is room beside all promises,
 anybody else needs its pages in the same step, so that nobody is preempted for it. Once it is done
 the checkpoint is cached, and nobody holds it.
 
-A request that leaves at a boundary leaves its state there as a checkpoint, without a copy.
+A request that leaves at a boundary leaves its state there as a checkpoint, without a copy. Nobody
+overwrites the state of a finished request, so that it can stay as a leaf as well.
 """
 
 from bisect import bisect_right
@@ -38,7 +39,7 @@ class InPlace(StatesSettings):
         if retention:
             return "retention keeps superseded states, and there are none"
         if branches:
-            return "forks, leaves and drafts read a state that others overwrite in place"
+            return "forks, drafts and leaves of running requests read a state that is overwritten"
         return None
 
     def build(

@@ -83,7 +83,7 @@ class StatesSettings(Choice):
 
         Args:
             retention: superseded states are retained.
-            branches: requests fork, leave leaves, or draft tokens.
+            branches: running requests fork, leave leaves, or draft tokens.
         """
         return None
 
