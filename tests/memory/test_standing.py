@@ -14,6 +14,7 @@ from toy_memory import (
     compute,
     leave_cached,
     leave_free,
+    put_first,
     reassign,
     run_steps,
     toy_memory,
@@ -196,6 +197,30 @@ def test_a_refusal_ends_when_a_reset_frees_slots_of_a_slab_in_use() -> None:
     memory.cache.reset()
 
     assert memory.refusal(new, hit, 8, nothing_runs=False) is None
+    assert not refusal.stands(new)
+
+
+def test_a_refusal_with_a_leaf_may_end_when_the_leaf_is_lost() -> None:
+    """With it the request copies the last block, and needs a slot beside the leaf's own: two pages
+    more than what holding the leaf takes."""
+    memory = toy_memory("s2", 40, max_final=1)
+    for name in ("a", "b", "c"):
+        compute(memory, name, 7, content=name)
+    memory.release(compute(memory, "d", 7, content="d"), 7, leaf="d")  # the last of four slots
+    memory.cache.step += 1
+    new = toy_sequence(memory, "new", 8, content="d")
+    leave_free(memory, 5, 0)
+
+    hit = memory.branching.leaves.find(new, "d")
+    assert hit is not None and hit.checkpoint is not None
+    refused = memory.refusal(new, hit, 8, nothing_runs=False)
+    held = memory.cache.states.pages_to_hold(hit.checkpoint)
+    assert refused is not None and refused.need - held > refused.free
+    refusal = StandingRefusal(memory.cache, new, hit, 8, losses_matter=True)
+    put_first(memory.cache.attention_pool, hit.checkpoint.pages[0])
+    memory.cache.attention_pool.take(1)
+
+    assert memory.refusal(new, MISS, 8, nothing_runs=False) is None
     assert not refusal.stands(new)
 
 

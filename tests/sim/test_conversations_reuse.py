@@ -8,14 +8,16 @@ from toy_engine import falcon_memory, play, play_falcon, talk, toy_memory
 
 from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
+from hsexp.memory.sequence import Hit
+from hsexp.memory.standing import StandingRefusal
 from hsexp.workload import Request, Segment, Workload, WorkloadConfig, build
 from hsexp.workload.arrivals import PoissonArrivals
 
 
-def conversations(**changes: Any) -> Workload:
+def conversations(rate: float = 1.0, **changes: Any) -> Workload:
     fields = read_option("workload", "conversations") | changes
     spec = parse_union(WorkloadConfig, fields, path="workload")
-    return build(spec, PoissonArrivals(kind="poisson", rate_per_s=1.0), seed=5)
+    return build(spec, PoissonArrivals(kind="poisson", rate_per_s=rate), seed=5)
 
 
 def followers(workload: Workload) -> list[tuple[Request, Request]]:
@@ -59,6 +61,23 @@ def test_a_prompt_that_ends_with_the_leaf_computes_its_last_token(
     # In place, output leaves no checkpoint at a boundary.
     grid, end = (14 if organization == "d0" else 4), (10 if states == "in_place" else 14)
     assert record.requests["adopted_tokens"].to_list()[1:] == [end // grid * grid, 15]
+
+
+def test_a_refusal_with_a_leaf_is_tried_again_after_every_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """See `tests/memory/test_standing.py`: without the leaf the request may need less."""
+    refused: list[tuple[Hit, bool]] = []
+
+    class Watched(StandingRefusal):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            refused.append((self.hit, self.losses is not None))
+
+    monkeypatch.setattr("hsexp.sim.scheduler.StandingRefusal", Watched)
+    play_falcon(conversations(rate=4.5), falcon_memory("s2", "b63", leaves="final"))
+    with_leaf = [losses for hit, losses in refused if hit.tokens % 512]
+    assert with_leaf and all(with_leaf)
 
 
 @pytest.mark.parametrize("organization", ["s0", "s1", "s2"])
