@@ -24,7 +24,7 @@ class KeyMaker:
             (segment.end_tokens, self._shared_identity(request.cache_salt, segment.content_id))
             for segment in request.segments
         ]
-        spans.append((num_tokens, 2 * request.request_id + 1))
+        spans.append((num_tokens, _private_identity(request)))
         return PrefixKeys(
             attention=_keys_on_grid(spans, self.block_size),
             checkpoints=_keys_on_grid(spans, self.checkpoint_grid),
@@ -39,10 +39,14 @@ class KeyMaker:
         for segment in request.segments:
             if num_tokens <= segment.end_tokens:
                 return self._shared_identity(request.cache_salt, segment.content_id), num_tokens
-        return 2 * request.request_id + 1, num_tokens
+        return _private_identity(request), num_tokens
 
     def _shared_identity(self, salt: str | None, content_id: int) -> int:
         return 2 * self._identities.setdefault((salt, content_id), len(self._identities))
+
+
+def _private_identity(request: Request) -> int:
+    return 2 * request.request_id + 1
 
 
 def _keys_on_grid(spans: list[tuple[int, int]], grid: int) -> list[int]:
