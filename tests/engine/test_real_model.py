@@ -311,6 +311,51 @@ def test_states_in_place_give_the_tokens_of_unpatched_vllm(
     assert result["left"] == [0, 0, 0]
 
 
+# -- conversations: the same tokens ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def talks(stress: dict[str, Any], engines: EngineProcess) -> dict[str, Any]:
+    """Two turns of three conversations, one after the other, with the answers of unpatched vLLM."""
+    rng = random.Random(8)
+
+    def some(count: int) -> list[int]:
+        return [rng.randrange(3, VOCABULARY) for _ in range(count)]
+
+    prompts = {str(i): some(length) for i, length in enumerate((77, 40, 150))}
+    job = stress | {"settings": None, "block_size": 32}
+    first = engines.run(job | {"requests": [_turn(key, prompts[key]) for key in prompts]})
+    answers = {key: first["outputs"][key]["tokens"] for key in prompts}
+    requests = [_turn(key, prompt) for key, prompt in prompts.items()]
+    requests += [
+        _turn(f"{key} again", prompt + answers[key] + some(9)) for key, prompt in prompts.items()
+    ]
+    job |= {"requests": requests, "in_turn": len(requests)}
+    return {"job": job, "expected": engines.run(job)["outputs"]}
+
+
+def _turn(key: str, prompt: list[int]) -> dict[str, Any]:
+    return {"id": key, "prompt": prompt, "max_tokens": 22, "add_at": 0}
+
+
+@pytest.mark.parametrize("states", ["per_boundary", "in_place"])
+@pytest.mark.parametrize("organization", ["s0", "s1", "s2", "d0"])
+def test_a_turn_that_goes_on_from_a_leaf_gives_the_tokens_of_unpatched_vllm(
+    organization: str, states: str, talks: dict[str, Any], engines: EngineProcess
+) -> None:
+    chosen = settings(
+        tiny(4), organization, 600 * 16384, block_size=32, slot_bytes=4096, cap=12, states=states
+    )
+    chosen["leaves"] = read_option("leaves", "final")
+    result = engines.run(talks["job"] | {"settings": chosen})
+    for key, output in result["outputs"].items():
+        assert output["tokens"] == talks["expected"][key]["tokens"]
+    for turn in talks["job"]["requests"][:3]:
+        computed = len(turn["prompt"]) + turn["max_tokens"] - 1
+        assert result["outputs"][f"{turn['id']} again"]["cached"] == computed
+    assert result["left"] == [0, 0, 0]
+
+
 def _assert_same_outputs(result: dict[str, Any], roomy: dict[str, Any]) -> None:
     """Finished ones have all tokens, cancelled ones the first of them."""
     cancelled, num_tokens = result["cancelled"].keys(), 0
