@@ -145,9 +145,7 @@ def publications(trace: Trace) -> Publications:
     for event in trace.rows("publish"):
         count = 1 if event.entry == "state" else len(event.pages)
         in_step[event.step].append((event.request, count))
-    shared = [
-        published for published in in_step.values() if len({who for who, _ in published}) > 1
-    ]
+    shared = [published for published in in_step.values() if len({who for who, _ in published}) > 1]
     return Publications(
         total=sum(count for published in in_step.values() for _, count in published),
         same_step=sum(count for published in shared for _, count in published),
