@@ -36,6 +36,11 @@ class AttentionStore(ABC):
         self.kernel_block_size = kernel_block_size
 
     @property
+    def num_free_slots(self) -> int:
+        """Blocks that can be taken without a page."""
+        return 0
+
+    @property
     def blocks_per_page(self) -> int:
         return self.block_size // self.kernel_block_size
 

@@ -71,6 +71,8 @@ class Cache:
         self.supply = 0
         """Grows whenever pages are freed, a checkpoint is published, or an entry is lost although
         no page is taken (see `StandingRefusal`)."""
+        self.num_kept_promises = 0
+        """Steps in which a request took what its admission had counted."""
         self._recurrent = pools.index(states.pool)
         self._is_shared = self._recurrent == 0
         """One pool holds attention blocks and states."""
@@ -375,6 +377,13 @@ class Cache:
         """Changes whenever a key is added or lost, and so whenever a lookup may find another
         depth."""
         return len(self.block_index.oldest), len(self.checkpoint_index.oldest), self.num_losses
+
+    @property
+    def uncounted(self) -> tuple[int, int, int]:
+        """Changes with what an admission need not take pages for any more: blocks of attention and
+        convolution slots that are there already, and promises to others."""
+        free_slots = self.attention.num_free_slots
+        return free_slots, self.states.free_active_slots, self.num_kept_promises
 
     @property
     def num_losses(self) -> int:

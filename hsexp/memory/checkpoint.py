@@ -123,6 +123,9 @@ class StateStore(ABC):
             return
         self.pool.release(checkpoint.pages, "state")
 
+    free_active_slots = 0
+    """Free convolution slots that further states use without taking a page."""
+
     @property
     def slots_per_slab(self) -> int | None:
         """Convolution slots of a slab; None for a store without slabs."""

@@ -296,6 +296,7 @@ class HybridMemory:
             self._report_short(sequence, blocks, slots, new_state)
             return False
         if new_blocks > 0 or new_state:
+            cache.num_kept_promises += computed < sequence.num_admitted_tokens
             while not cache.has_room(attention.pages_for(blocks, slots), new_state):
                 if not states.make_room():
                     self._report_short(sequence, blocks, slots, new_state)

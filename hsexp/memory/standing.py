@@ -9,10 +9,13 @@ class StandingRefusal:
 
     It may change when pages are freed, when its hit is lost, or when its hit gets deeper. A hit
     gets deeper when a deeper checkpoint is published, or the block in its gap if there is one.
-    A refusal by price may also change with the ranks of restart points, and with every loss.
+    A refusal by price may also change with the ranks of restart points, with every loss, and when
+    others take pages that it would need less of: a slab that has room for it too, or what it has to
+    leave them. Fewer pages are free then, and as many fewer needed, but each of them is worth more.
     """
 
-    __slots__ = ("cache", "hit", "losses", "num_tokens", "ranks", "sequence", "supply")
+    __slots__ = ("cache", "hit", "losses", "num_tokens", "ranks", "sequence", "supply",
+                 "uncounted")  # fmt: skip
 
     def __init__(
         self,
@@ -40,6 +43,7 @@ class StandingRefusal:
         self.supply = cache.supply
         prefixes = cache.prefixes if by_price else None
         self.ranks = None if prefixes is None else prefixes.version
+        self.uncounted = cache.uncounted if by_price else None
         self.losses = cache.num_losses if losses_matter or by_price else None
 
     def stands(self, sequence: SequenceMemory | None) -> bool:
@@ -50,5 +54,6 @@ class StandingRefusal:
             and self.sequence is sequence
             and (self.losses is None or self.losses == cache.num_losses)
             and (cache.prefixes is None or self.ranks in (None, cache.prefixes.version))
+            and self.uncounted in (None, cache.uncounted)
             and (gap is None or gap not in cache.block_index.oldest)
         )

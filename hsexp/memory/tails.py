@@ -29,12 +29,16 @@ class PackedTails(AttentionStore):
     def __init__(self, pool: PagePool, *, block_size: int, tail_block_size: int) -> None:
         super().__init__(pool, block_size=block_size, kernel_block_size=tail_block_size)
         self.num_slots = self.blocks_per_page
-        self.num_free_slots = 0
+        self._num_free_slots = 0
         """Free slots of all slabs."""
         self._masks: dict[int, int] = {}
         """Free slots of each slab, by page: bit k stands for slot k."""
         self._by_free: list[dict[int, None]] = [{} for _ in range(self.num_slots + 1)]
         """Slabs by the number of their free slots; those that came first to it come first."""
+
+    @property
+    def num_free_slots(self) -> int:
+        return self._num_free_slots
 
     @property
     def num_slabs(self) -> int:
@@ -94,7 +98,7 @@ class PackedTails(AttentionStore):
         if slabs is None:
             page = self.pool.take(1, "tail")[0]
             self._masks[page] = (1 << self.num_slots) - 1
-            self.num_free_slots += self.num_slots
+            self._num_free_slots += self.num_slots
             slabs = self._by_free[self.num_slots]
             slabs[page] = None
         page = next(iter(slabs))
@@ -108,7 +112,7 @@ class PackedTails(AttentionStore):
         self._change(page, self._masks[page] | 1 << slot)
         if self._masks[page].bit_count() == self.num_slots:
             del self._masks[page], self._by_free[self.num_slots][page]
-            self.num_free_slots -= self.num_slots
+            self._num_free_slots -= self.num_slots
             self.pool.release((page,), "attention")
 
     def _change(self, page: int, mask: int) -> None:
@@ -117,7 +121,7 @@ class PackedTails(AttentionStore):
         self._masks[page] = mask
         del self._by_free[before][page]
         self._by_free[after][page] = None
-        self.num_free_slots += after - before
+        self._num_free_slots += after - before
 
     def quiet_end(self, sequence: SequenceMemory, end: int) -> int:
         own, size = self._own_end(sequence.num_prompt_tokens), self.block_size

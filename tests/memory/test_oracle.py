@@ -377,3 +377,10 @@ def test_the_referee_notices_a_broken_memory(
     with pytest.raises(PromiseBroken):
         for _ in episodes(organization, "none", seed=0, num_actions=100_000, prepare=fault):
             pass
+
+
+@pytest.mark.parametrize("episode", ["5.64", "5.421"])
+def test_a_refusal_by_price_is_asked_again_when_it_would_need_less(episode: str) -> None:
+    """Somebody takes a tail slab that has room for the refused request too, or what that request
+    would have to leave them. As many fewer pages are free, and each that it takes is worth more."""
+    Referee("s3", "retention", episode).run()
