@@ -17,7 +17,7 @@ from analysis.published import published_value
 from analysis.runs import Origin, Runs
 from analysis.tables import q9
 from analysis.tables.beside import PAPER, printed_row, printed_rows
-from analysis.tables.g3 import ARMS, DEPTHS, METRICS
+from analysis.tables.g3 import ARMS, METRICS, depths
 from analysis.tables.q7_depths import HEADROOMS, printed_depths, printed_seeds, s2_arms
 from figures import style
 from figures.points import has, lacks_cells, leave_empty, not_drawn
@@ -34,6 +34,11 @@ SHORT = {"m1_a_max": "A", "m1_r_max": "R", "j_adopt": "J"}
 Pair = tuple[float | None, float | None]
 """Values before and after."""
 
+COMPUTED = {"m1_a_max": "m0_a_max", "m1_r_max": "m0_r_max"}
+"""The same depth under M0, by its column under M1."""
+
+_TITLES = ("(a) S2, headroom", "(b) retention, depth", "(c) retention, throughput")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
@@ -46,6 +51,9 @@ class Change:
     after: float | None
     before_published: float | None = None
     after_published: float | None = None
+    computed: Pair = (None, None)
+    """Both under M0, where the mask matters and is known; the values themselves are under M1."""
+    computed_published: Pair = (None, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +93,8 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
     )
     q8_arms = (ARMS["S2"], ARMS["S2+Retention"])
     panels = (
-        _changes(q7, s2_arms(), _printed_q7),
-        _changes(q8, q8_arms, _printed_q8),
+        _changes(q7, s2_arms(), _printed_q7, lambda seed, depth: (None, None)),
+        _changes(q8, q8_arms, _printed_q8, _printed_q8_computed),
         _retention(p1),
     )
     if not any(panels):
@@ -96,8 +104,11 @@ def from_ledgers(ledgers: Ledgers) -> Figure:
         panels[1] or q8,
         panels[2] or p1,
         origin=origin,
-        samples=f"(a) seeds {q7.seeds_text} and (b) {q8.seeds_text}: one run a mark; (c) n = "
-        f"{len(p1.seeds)} seeds a bar ({p1.seeds_text}).",
+        samples=(
+            f"(a) seeds {q7.seeds_text}",
+            f"(b) seeds {q8.seeds_text}",
+            f"(c) n = {len(p1.seeds)} seeds a bar ({p1.seeds_text})",
+        ),
     )
     style.leave_out(figure, absent)
     return figure
@@ -116,7 +127,13 @@ def from_paper() -> Figure:
         for before, after in [_printed_q7(seed, depth)]
     ]
     q8 = [
-        Change(seed=seed, depth=depth, before=before, after=after)
+        Change(
+            seed=seed,
+            depth=depth,
+            before=before,
+            after=after,
+            computed=_printed_q8_computed(seed, depth),
+        )
         for seed in q8_seeds
         for depth in SHORT.values()
         for before, after in [_printed_q8(seed, depth)]
@@ -126,8 +143,11 @@ def from_paper() -> Figure:
         q8,
         Retention(by_seed=exact, effects=q9.effects(exact), timebase="ledger", beside={}),
         origin=PAPER,
-        samples=f"(a) seeds {format_seeds(q7_seeds)} (no Amax is printed) and (b) "
-        f"{format_seeds(q8_seeds)}: one run a mark; (c) n = {len(exact)} seeds a bar.",
+        samples=(
+            f"(a) seeds {format_seeds(q7_seeds)} (no Amax is printed)",
+            f"(b) seeds {format_seeds(q8_seeds)}",
+            f"(c) n = {len(exact)} seeds a bar",
+        ),
     )
 
 
@@ -143,26 +163,30 @@ def _retention(runs: Runs) -> Retention | None:
 
 
 def _changes(
-    runs: Runs, arms: tuple[Arm, Arm], printed: Callable[[int, str], Pair]
+    runs: Runs,
+    arms: tuple[Arm, Arm],
+    printed: Callable[[int, str], Pair],
+    printed_computed: Callable[[int, str], Pair],
 ) -> list[Change]:
     """Changes of all depths and seeds; empty unless both arms have runs."""
-    before, after = arms
     if not all(has(runs, arm, METRICS) for arm in arms):
         return []
     changes = []
-    for name, depth in SHORT.items():
-        metric, _ = DEPTHS[name]
-        low, high = runs.values(before, metric), runs.values(after, metric)
-        for seed in runs.seeds:
+    for seed in runs.seeds:
+        low, high = (depths(runs, arm, seed) for arm in arms)
+        for name, depth in SHORT.items():
             published = printed(seed, depth)
+            below = COMPUTED.get(name)
             changes.append(
                 Change(
                     seed=seed,
                     depth=depth,
-                    before=float(low[seed]),
-                    after=float(high[seed]),
+                    before=low[name],
+                    after=high[name],
                     before_published=published[0],
                     after_published=published[1],
+                    computed=(None, None) if below is None else (low[below], high[below]),
+                    computed_published=printed_computed(seed, depth),
                 )
             )
     return changes
@@ -175,7 +199,16 @@ def _printed_q7(seed: int, depth: str) -> Pair:
 
 
 def _printed_q8(seed: int, depth: str) -> Pair:
-    column = next(name for name, short in SHORT.items() if short == depth)
+    return _printed_g3(seed, next(name for name, short in SHORT.items() if short == depth))
+
+
+def _printed_q8_computed(seed: int, depth: str) -> Pair:
+    """Published depths under M0; Jadopt has no mask."""
+    columns = {SHORT[visible]: computed for visible, computed in COMPUTED.items()}
+    return _printed_g3(seed, columns[depth]) if depth in columns else (None, None)
+
+
+def _printed_g3(seed: int, column: str) -> Pair:
     before, after = (printed_row("G-3", seed=seed, arm=arm).get(column) for arm in ARMS)
     return before, after
 
@@ -194,33 +227,68 @@ def _draw(
     retention: Retention | Runs,
     *,
     origin: Origin,
-    samples: str,
+    samples: tuple[str, str, str],
 ) -> Figure:
-    figure, (a, b, c) = plt.subplots(
-        1, 3, figsize=(style.PAGE_IN, 3.35), width_ratios=[1.0, 1.0, 0.95]
-    )
-    _both_depths((a, b), (q7, q8))
-    sentences = [
-        style.origin_sentence(origin),
-        samples,
-        "A = Amax, R = Rmax, J = Jadopt, all at first admission.",
-    ]
-    title = "(c) retention, throughput"
-    if isinstance(retention, Runs):
-        leave_empty(c, title, retention)
+    """The three panels; a single one with runs is drawn and described alone."""
+    panels = (q7, q8, retention)
+    drawn = [place for place, panel in enumerate(panels) if not isinstance(panel, Runs)]
+    if len(drawn) == 1:
+        figure, axis = plt.subplots(figsize=(0.58 * style.PAGE_IN, 3.6))
+        axes: list[Axes | None] = [axis if place in drawn else None for place in range(3)]
     else:
-        _throughput(c, retention)
-        c.set_title(title)
-        sentences[-1] += (
-            f" (c) Geometric means on the {_TIMEBASE_NAMES[retention.timebase]}; dots: single runs."
+        figure, three = plt.subplots(
+            1, 3, figsize=(style.PAGE_IN, 3.35), width_ratios=[1.0, 1.0, 0.95]
         )
+        axes = list(three)
+    _both_depths(axes[:2], (q7, q8))
+    if axes[2] is not None:
+        if isinstance(retention, Runs):
+            leave_empty(axes[2], _TITLES[2], retention)
+        else:
+            _throughput(axes[2], retention)
+            axes[2].set_title(_TITLES[2])
+    _legend(figure, drawn, paper=origin != PAPER)
+    style.footer(figure, style.origin_sentence(origin), *_sentences(panels, drawn, samples))
+    if len(drawn) == 1:
+        figure.subplots_adjust(left=0.15, right=0.98, top=0.93, bottom=0.4)
+    else:
+        figure.subplots_adjust(left=0.075, right=0.995, top=0.93, bottom=0.36, wspace=0.14)
+        _move(three[2], 0.03)
+    return figure
+
+
+def _sentences(
+    panels: tuple[Sequence[Change] | Runs, Sequence[Change] | Runs, Retention | Runs],
+    drawn: Sequence[int],
+    samples: tuple[str, str, str],
+) -> list[str]:
+    """What the panels with runs show."""
+    sentences = []
+    depths_drawn = [place for place in drawn if place < 2]
+    parts = []
+    if depths_drawn:
+        parts.append(f"{' and '.join(samples[place] for place in depths_drawn)}: one run a mark")
+    if 2 in drawn:
+        parts.append(samples[2])
+    sentences.append(f"{'; '.join(parts)}.")
+    if depths_drawn:
+        legend = "A = Amax, R = Rmax, J = Jadopt, all at first admission."
+        changes = [
+            change for panel in panels[:2] if not isinstance(panel, Runs) for change in panel
+        ]
+        if any(None not in change.computed for change in changes):
+            legend += " Bars from a mark: from mask M1 down to M0, where they differ."
+        sentences.append(legend)
+    retention = panels[2]
+    if not isinstance(retention, Runs):
+        means = f"Geometric means on the {_TIMEBASE_NAMES[retention.timebase]}; dots: single runs."
+        if depths_drawn:
+            sentences[-1] += f" (c) {means}"
+        else:
+            sentences.append(means)
         paper = " Paper: Table G-6 on the ledger timebase." if retention.beside else ""
         sentences.append(f"Kret with its 95 % paired t interval of log ratios.{paper}")
-    _legend(figure, paper=origin != PAPER)
-    style.footer(figure, *sentences)
-    figure.subplots_adjust(left=0.075, right=0.995, top=0.93, bottom=0.36, wspace=0.14)
-    _move(c, 0.03)
-    return figure
+    return sentences
 
 
 _TIMEBASE_NAMES = {"span": "request span", "ledger": "ledger timebase"}
@@ -233,13 +301,13 @@ def _move(axis: Axes, right: float) -> None:
 
 
 def _both_depths(
-    axes: tuple[Axes, Axes], panels: tuple[Sequence[Change] | Runs, Sequence[Change] | Runs]
+    axes: Sequence[Axes | None], panels: tuple[Sequence[Change] | Runs, Sequence[Change] | Runs]
 ) -> None:
     """Panels (a) and (b) on one scale; a block that was not run leaves its panel empty."""
     drawn = []
-    for axis, title, changes in zip(
-        axes, ("(a) S2, headroom", "(b) retention, depth"), panels, strict=True
-    ):
+    for axis, title, changes in zip(axes, _TITLES[:2], panels, strict=True):
+        if axis is None:
+            continue
         if isinstance(changes, Runs):
             leave_empty(axis, title, changes)
         else:
@@ -264,8 +332,10 @@ def _depths(axis: Axes, changes: Sequence[Change]) -> None:
     for change in changes:
         x = seeds.index(change.seed) + 0.29 * (letters.index(change.depth) - 1)
         ticks.append((x, change.depth))
-        _dumbbell(axis, x - 0.05, change.before, change.after, hollow=False)
-        _dumbbell(axis, x + 0.07, change.before_published, change.after_published, hollow=True)
+        here = (change.before, change.after)
+        paper = (change.before_published, change.after_published)
+        _dumbbell(axis, x - 0.05, here, change.computed, hollow=False)
+        _dumbbell(axis, x + 0.07, paper, change.computed_published, hollow=True)
     ticks = sorted(set(ticks))
     axis.set_xticks([x for x, _ in ticks], [letter for _, letter in ticks])
     axis.tick_params(axis="x", length=0)
@@ -284,19 +354,22 @@ def _depths(axis: Axes, changes: Sequence[Change]) -> None:
     axis.set_xlim(-0.5, len(seeds) - 0.5)
 
 
-def _dumbbell(
-    axis: Axes, x: float, before: float | None, after: float | None, *, hollow: bool
-) -> None:
+def _dumbbell(axis: Axes, x: float, depths: Pair, computed: Pair, *, hollow: bool) -> None:
+    """Both values of a depth, and a bar from each down to its value under M0."""
+    before, after = depths
     if before is None or after is None:
         return
     axis.plot([x, x], [before, after], color=style.FAINT, linewidth=0.8, zorder=2)
-    for value, color in ((before, BASE), (after, CHANGED)):
+    for value, below, color in zip((before, after), computed, (BASE, CHANGED), strict=True):
         look: dict[str, Any] = (
             style.published_marker(markeredgecolor=color, markersize=3.4)
             if hollow
             else {"marker": "o", "markersize": 4.2, "color": color, "zorder": 5}
         )
         axis.plot([x], [value], **look)
+        if below is not None and below != value:
+            axis.plot([x, x], [below, value], color=color, linewidth=2.4, zorder=3)
+            axis.plot([x], [below], marker="_", markersize=6.0, color=color, zorder=3)
 
 
 def _throughput(axis: Axes, retention: Retention) -> None:
@@ -345,19 +418,23 @@ def _throughput(axis: Axes, retention: Retention) -> None:
         )
 
 
-def _legend(figure: Figure, *, paper: bool) -> None:
+def _legend(figure: Figure, drawn: Sequence[int], *, paper: bool) -> None:
     base: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 4.5}
+    headroom = f"f = {HEADROOMS[1]:g}"
+    changed = f"{headroom} (a), retention (b, c)"
+    if len(drawn) == 1:
+        changed = headroom if drawn[0] == 0 else "S2, f = 0, retention"
     handles: list[Patch | Line2D] = [
         Line2D([], [], **base, color=BASE, label="S2, f = 0, no retention"),
-        Line2D([], [], **base, color=CHANGED, label=f"f = {HEADROOMS[1]:g} (a), retention (b, c)"),
+        Line2D([], [], **base, color=CHANGED, label=changed),
     ]
     if paper:
         handles.append(Line2D([], [], **style.published_marker(), label="paper"))
     figure.legend(
         handles=handles,
         loc="lower center",
-        bbox_to_anchor=(0.5, 0.172),
+        bbox_to_anchor=(0.5, 0.172 if len(drawn) > 1 else 0.2),
         ncols=len(handles),
-        columnspacing=2.0,
+        columnspacing=2.0 if len(drawn) > 1 else 1.0,
         handletextpad=0.4,
     )

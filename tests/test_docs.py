@@ -8,6 +8,7 @@ import pytest
 
 from analysis.config import campaigns as analysed
 from hsexp.config.catalog import CONF, options
+from hsexp.trace.schema import COLUMNS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -80,3 +81,17 @@ def test_every_fault_names_a_test() -> None:
 @pytest.mark.parametrize(("path", "name"), NAMED_TESTS)
 def test_a_test_that_keeps_a_fault_out_exists(path: str, name: str) -> None:
     assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")
+
+
+TRACES = (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
+
+
+def test_docs_traces_has_every_kind_of_event_with_its_columns() -> None:
+    found: dict[str, set[str]] = {}
+    for line in re.findall(r"^\| (`\w+`.*) \|$", TRACES, flags=re.M):
+        kinds, _, columns = (re.findall(r"`([^`]*)`", cell) for cell in line.split(" | "))
+        for kind in kinds:
+            # In brackets: a kind of the row, and the columns that only this one has.
+            own = columns[2:] if kind in columns[1:2] else []
+            found[kind] = {*columns[0].split(), *own}
+    assert found == {kind: set(columns) for kind, columns in COLUMNS.items()}

@@ -110,7 +110,7 @@ def lineages(trace: Trace) -> list[Lineage]:
         TraceError: the events contradict each other.
     """
     replay, lives, found = Replay(trace.memory), _Lives(trace.memory), []
-    queue = _Queue(trace.memory, replay.supply)
+    queue = _Queue(trace.memory, replay.supply, lives)
     for event in trace.rows("take", "enter", "publish", "lose", "adopt"):
         if event.kind == "take":
             lives.take(event)
@@ -122,9 +122,9 @@ def lineages(trace: Trace) -> list[Lineage]:
                 found.append(Lineage(episode=episode, changes=queue.leave(event.request)))
         else:
             for turn in replay.supply.turns(event):
-                page, producer = lives.turn(event, turn)
+                producer = lives.turn(event, turn)
                 if turn.turns:
-                    queue.turn(event, turn, page, producer)
+                    queue.turn(event, turn, producer)
     return found
 
 
@@ -166,21 +166,26 @@ class _Lives:
         for page in event.pages:
             takes[page] += 1
 
-    def turn(self, event: Event, turn: Turn) -> tuple[PageLife, int]:
-        """A page gets its key, or loses it. Returns its identity and its producer.
+    def turn(self, event: Event, turn: Turn) -> int:
+        """A page gets its key, or loses it. Returns its producer.
 
         Raises:
             TraceError: nobody has taken the page.
         """
+        name = (turn.entry, turn.page)
+        if event.kind == "lose":
+            return self._producers.pop(name)
         pool = self._pool_of[turn.entry]
-        life = self._takes[pool][turn.page]
-        if not life:
+        if turn.page not in self._takes[pool]:
             raise TraceError(f"page {turn.page} of pool {pool} has a key without a take")
-        if event.kind == "publish":
-            producer = self._producers[turn.entry, turn.page] = event.request
-        else:
-            producer = self._producers.pop((turn.entry, turn.page))
-        return PageLife(pool, turn.page, life), producer
+        producer: int = event.request
+        self._producers[name] = producer
+        return producer
+
+    def of(self, turn: Turn) -> PageLife:
+        """The identity of a page now."""
+        pool = self._pool_of[turn.entry]
+        return PageLife(pool, turn.page, self._takes[pool][turn.page])
 
 
 class _Waiting:
@@ -199,14 +204,22 @@ class _Waiting:
         }
         self._grow()
 
-    def turn(self, turn: Turn, index: int, *, appears: bool) -> None:
-        """A key of the request appears or vanishes: its block or boundary of this index."""
+    def turn(self, turn: Turn, index: int, *, appears: bool) -> bool:
+        """A key of the request appears or vanishes: its block or boundary of this index.
+
+        Returns whether the joint depth may be another one.
+        """
         if turn.entry == "state":
             (self._states.add if appears else self._states.discard)(index + 1)
-        elif not appears:
+            return True
+        if not appears:
+            shrinks = index < self._num_blocks
             self._num_blocks = min(self._num_blocks, index)
-        elif index == self._num_blocks:
+            return shrinks
+        if index == self._num_blocks:
             self._grow()
+            return True
+        return False
 
     def deepest(self, block_size: int, grid: int) -> int:
         """The joint depth now."""
@@ -223,9 +236,10 @@ class _Waiting:
 class _Queue:
     """The waiting requests, by the keys that they can use."""
 
-    def __init__(self, memory: TracedMemory, supply: Supply) -> None:
+    def __init__(self, memory: TracedMemory, supply: Supply, lives: _Lives) -> None:
         self._memory = memory
         self._supply = supply
+        self._lives = lives
         self._waiting: dict[int, _Waiting] = {}
         self._users: dict[Entry, dict[int, dict[int, int]]] = {"attention": {}, "state": {}}
         """Index in its prefix by request, by key."""
@@ -244,18 +258,21 @@ class _Queue:
                 del users[key]
         return tuple(waiting.changes)
 
-    def turn(self, event: Event, turn: Turn, page: PageLife, producer: int) -> None:
+    def turn(self, event: Event, turn: Turn, producer: int) -> None:
         """A key appears or vanishes."""
         users = self._users[turn.entry].get(turn.key)
         if users is None:
             return
         block_size, grid = self._memory.block_size, self._memory.checkpoint_grid
+        appears = event.kind == "publish"
         for request, index in users.items():
             waiting = self._waiting[request]
-            waiting.turn(turn, index, appears=event.kind == "publish")
+            if not waiting.turn(turn, index, appears=appears):
+                continue
             depth = waiting.deepest(block_size, grid)
             if depth != waiting.joint:
-                waiting.changes.append(_change(event, turn, page, producer, waiting.joint, depth))
+                page, before = self._lives.of(turn), waiting.joint
+                waiting.changes.append(_change(event, turn, page, producer, before, depth))
                 waiting.joint = depth
 
     def _uses(self, waiting: _Waiting) -> Iterator[tuple[int, int, dict[int, dict[int, int]]]]:

@@ -7,7 +7,7 @@ M1 also what the coming step publishes before it computes it. A request adopts w
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from hsexp.trace.schema import TraceError
 from hsexp.trace.trace import Event, TracedMemory
@@ -28,8 +28,7 @@ class Depths:
     """The deepest boundary with both: Jadopt at an admission, Jenter at an entry."""
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """One page or state that got a key or lost it."""
 
     entry: Entry

@@ -1,5 +1,8 @@
 """Q6 on the published seeds, as if it had been run."""
 
+import sys
+from pathlib import Path
+
 import pandas as pd
 import pytest
 from q6_frames import q6_attempts
@@ -7,6 +10,8 @@ from q6_frames import q6_attempts
 from analysis.config import load
 from analysis.families import AnalysisConfig
 from analysis.runs import Runs
+
+sys.path.append(str(Path(__file__).parents[1] / "sim"))  # toy engines, for their traces
 
 
 @pytest.fixture

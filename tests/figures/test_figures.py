@@ -314,6 +314,38 @@ def test_figure_7_shows_depths_before_and_after_by_seed():
     assert 2911.57 in diamonds(panel(figure, "(b)"))
 
 
+@pytest.mark.parametrize(
+    ("campaign", "title", "said", "unsaid"),
+    [
+        ("q7", "(a)", ["76600-76602", "one run a mark", "A = Amax"], ["(b)", "(c)", "Kret"]),
+        ("q8", "(b)", ["79010-79012", "one run a mark", "A = Amax"], ["(a)", "(c)", "Kret"]),
+        ("q9", "(c)", ["88001-88006", "Kret"], ["(a)", "(b)", "one run a mark", "A = Amax"]),
+    ],
+)
+def test_figure_7_of_one_campaign_draws_one_panel_and_describes_one(campaign, title, said, unsaid):
+    figure = draw("7", ToyLedgers({key: law for key, law in ALL.items() if key[0] == campaign}))
+    assert len(figure.axes) == 1
+    assert panel(figure, title).get_lines()
+    text = words(figure) + " ".join(each.get_text() for each in figure.legends[0].get_texts())
+    assert all(part in text for part in said)
+    assert not any(part in text for part in unsaid)
+
+
+def test_figure_7_draws_a_bar_down_to_m0_where_the_masks_differ():
+    def ends(axis):
+        return {
+            tuple(float(value) for value in line.get_ydata())
+            for line in axis.get_lines()
+            if line.get_linewidth() == 2.4
+        }
+
+    # Table G-3: the seeds and depths whose M0 and M1 differ.
+    bars = ends(panel(printed("7"), "(b)"))
+    assert bars == {(2809.17, 2816.0), (2911.57, 2916.69), (2928.64, 2938.88), (2856.96, 2867.2)}
+    assert bars == ends(panel(drawn("7"), "(b)"))  # beside runs that keep no trace
+    assert not ends(panel(drawn("7"), "(a)"))
+
+
 def test_figure_7_bars_are_geometric_means_and_kret_has_its_interval():
     figure = drawn("7")
     gain = math.sqrt(1.2 * 1.5)

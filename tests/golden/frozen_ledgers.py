@@ -85,7 +85,9 @@ class Runner:
         run = partial(self._run, record_steps=record_steps)
         for cell in cells:
             trial = try_cell(run, self._provenance, cell)
-            ledger.record(trial.attempt, requests=trial.requests, steps=trial.steps)
+            ledger.record(
+                trial.attempt, requests=trial.requests, steps=trial.steps, trace=trial.trace
+            )
 
     def _run(self, cell: Cell, *, record_steps: bool) -> Outcome:
         key = digest_of_data([cell.config, record_steps])
