@@ -22,7 +22,7 @@ CHOICES = sorted(
         for code in CODE
         if code.startswith("python -m hsexp")
         for group, name in re.findall(r"(?<=\s)(\w+)=(\w+)", code)
-        if (CONF / group).is_dir() and name != "NAME"
+        if (CONF / group).is_dir() and name not in ("NAME", "DIR")
     }
 )
 PATHS = sorted(
