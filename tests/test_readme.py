@@ -75,7 +75,7 @@ TYPED = {
         instead=(("DIR", "my"), ("NAME", "mine")), more=ONE_RUN, shows="3 run in"
     ),
     "python -m hsexp campaign=capacity": Typed(shows="B-2"),
-    "python -m hsexp campaign=capacity model=granite_4_h": Typed(shows="b63 101,154,816 s2 "),
+    "python -m hsexp campaign=capacity model=granite_4_h": Typed(shows="10,485,760"),
     "python -m hsexp campaign=q6 model=DIR/config.json": Typed(
         instead=(("DIR", "model"),),
         more=f"{ONE_RUN} ledger=own",
