@@ -174,7 +174,7 @@ def test_ten_seconds_after_a_kill_nothing_lives_and_the_reason_is_right(
     record_property("gone_s", f"{time.monotonic() - start:.1f}")
     if when != "shutdown":  # by then it may be whole
         for path in launch.ledger.glob("logs/*/trace.arrow"):
-            with pytest.raises(TraceError, match="no end record|no start|is torn"):
+            with pytest.raises(TraceError, match=r"no end record|no start|is torn"):
                 Trace(read_trace_file(path))
     code = launch.process.wait(60.0)
     attempts = Ledger.read(launch.ledger).attempts()
