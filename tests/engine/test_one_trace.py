@@ -16,17 +16,19 @@ from vllm_scheduler import (
     vllm_config,
 )
 
+from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
 from hsexp.config.device import DeviceConfig
 from hsexp.engine.recording import KEY, TRACE_KEY, RecordingScheduler
+from hsexp.engine.settings import EngineSettings
 from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.engine import simulate
 from hsexp.sim.steptime import StepClock
 from hsexp.trace import Trace, TraceRecorder
 from hsexp.trace.compare import deeds
-from hsexp.trace.episodes import episodes
+from hsexp.trace.episodes import Episode, episodes
 from hsexp.trace.file import read_trace_file
-from hsexp.workload import generate, isolate
+from hsexp.workload import Workload, WorkloadConfig, build, generate, isolate
 from hsexp.workload.arrivals import PoissonArrivals
 from hsexp.workload.synthetic import SyntheticWorkload
 
@@ -38,6 +40,8 @@ P = {
     "waiting": "hit_first",
     "placement": "junction",
 }
+
+ARRIVALS = PoissonArrivals(kind="poisson", rate_per_s=3.0)
 
 CASES: list[tuple[str, str, dict[str, Any], bool]] = [
     ("s0", "b63", {}, False),
@@ -55,12 +59,29 @@ CASES: list[tuple[str, str, dict[str, Any], bool]] = [
 def test_vllm_and_the_simulator_write_the_same_trace(
     organization: str, budget: str, policies: dict[str, Any], isolated: bool, tmp_path: Path
 ) -> None:
-    chosen = settings(organization, budget, **policies)
     law = read_option("workload", "extension") | {"sharing": 1.0}
-    workload = generate(
-        SyntheticWorkload.parse(law), PoissonArrivals(kind="poisson", rate_per_s=3.0), seed=7
-    )
-    workload = isolate(workload) if isolated else workload
+    workload = generate(SyntheticWorkload.parse(law), ARRIVALS, seed=7)
+    chosen = settings(organization, budget, **policies)
+    found = check_one_trace(chosen, isolate(workload) if isolated else workload, tmp_path)
+    assert all(each.is_replayed for each in found)
+
+
+@pytest.mark.parametrize("organization", ["s2", "d0"])
+def test_so_they_do_where_conversations_leave_states_off_the_grid(
+    organization: str, tmp_path: Path
+) -> None:
+    spec = parse_union(WorkloadConfig, read_option("workload", "conversations"), path="")
+    workload = build(spec, ARRIVALS, seed=7)
+    chosen = settings(organization, "b63", leaves="final")
+    found = check_one_trace(chosen, workload, tmp_path)
+    from_leaves = [each for each in found if each.adopted_tokens % chosen.layout.checkpoint_grid]
+    assert from_leaves
+    assert all(each.adopted_tokens > each.computed.joint for each in from_leaves)
+    assert all(each.is_replayed or each in from_leaves for each in found)
+
+
+def check_one_trace(chosen: EngineSettings, workload: Workload, tmp_path: Path) -> list[Episode]:
+    """Both run the workload and write the same. Returns the episodes."""
     device = DeviceConfig.parse(read_option("device", "a100_40gb"))
 
     config = vllm_config(chosen, tmp_path)
@@ -91,9 +112,9 @@ def test_vllm_and_the_simulator_write_the_same_trace(
     assert engine.memory == simulated.memory
     found, expected = episodes(engine), episodes(simulated)
     assert len(found) >= len(workload.requests)
-    assert all(each.is_replayed for each in found)
     for name in ("id", "episode", "entry", "adopted_tokens", "computed", "visible"):
         assert [getattr(each, name) for each in found] == [getattr(each, name) for each in expected]
+    return found
 
 
 def steps(trace: Trace) -> list[tuple[int, ...]]:
