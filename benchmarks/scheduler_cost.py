@@ -145,6 +145,8 @@ class Run:
     """Requests in all steps, each counted once a step."""
     schedule_s: float
     update_s: float
+    shutdown_s: float
+    """Beside the total: what the scheduler's files still take."""
     preemptions: int
     batches: tuple[int, ...]
     """Tokens of each step."""
@@ -167,8 +169,22 @@ class Run:
         return self.total_s / self.requests
 
 
-def run(subject: Subject, load: Load, clock: Clock) -> Run:
-    """Serve the whole load once; only the scheduler's own two calls are on the clock."""
+def no_files(folder: Path) -> dict[str, str]:
+    return {}
+
+
+def run(
+    subject: Subject,
+    load: Load,
+    clock: Clock,
+    *,
+    files: Callable[[Path], dict[str, str]] = no_files,
+) -> Run:
+    """Serve the whole load once; only the scheduler's own two calls are on the clock.
+
+    Args:
+        files: entries of vLLM's additional configuration that name files in a folder.
+    """
     chosen = settings(subject.organization, "b63", cap=load.cap, **subject.parts)
     chosen = chosen.model_copy(
         update={
@@ -177,11 +193,12 @@ def run(subject: Subject, load: Load, clock: Clock) -> Run:
         }
     )
     with tempfile.TemporaryDirectory() as folder:
-        scheduler = build_scheduler(
-            chosen,
-            vllm_config(chosen, Path(folder), token_budget=load.token_budget),
-            subject.scheduler,
-        )
+        config = vllm_config(chosen, Path(folder), token_budget=load.token_budget)
+        config.additional_config |= files(Path(folder))
+        return _serve(build_scheduler(chosen, config, subject.scheduler), load, clock)
+
+
+def _serve(scheduler: Any, load: Load, clock: Clock) -> Run:
     requests = [
         vllm_request(request, hash_block_size=scheduler.hash_block_size)
         for request in load.workload.requests
@@ -203,10 +220,13 @@ def run(subject: Subject, load: Load, clock: Clock) -> Run:
         batches.append(output.total_num_scheduled_tokens)
         num_requests += len(output.num_scheduled_tokens)
     gc.unfreeze()
+    start = clock()
+    scheduler.shutdown()
     return Run(
         requests=num_requests,
         schedule_s=schedule_s,
         update_s=update_s,
+        shutdown_s=clock() - start,
         preemptions=sum(request.num_preemptions for request in requests),
         batches=tuple(batches),
     )

@@ -7,7 +7,7 @@ A server stands between client and scheduler, and no record tells in which step 
 saw a request. The replay assumes that it sees a request as soon as the client sends it. Where the
 simulator then counts more requests than vLLM did, the youngest ones are delayed by a step. Nothing
 else is fitted: tokens, running and waiting requests of every step, and all counters of the memory,
-must be equal.
+must be equal. So must all events, where the run was traced (`hsexp.trace.compare`).
 """
 
 import hsexp.starting  # noqa: F401, I001
@@ -37,6 +37,8 @@ from hsexp.console import make_console
 from hsexp.plan.run import RunConfig, VllmRunConfig
 from hsexp.sim.scheduler import SimScheduler
 from hsexp.sim.steptime import NS_PER_S, to_ns
+from hsexp.trace import Trace, TraceRecorder
+from hsexp.trace.compare import deeds, num_equal
 from hsexp.workload import Request
 from runners.sim import workload_of
 
@@ -79,10 +81,18 @@ class Replay:
     """Name, measured value and replayed value of each counter that differs."""
     difference: str | None
     """The first step that differs, in words."""
+    num_events: int | None = None
+    """Events of the measured trace (`hsexp.trace.compare`); None if it was not traced."""
+    num_equal_events: int | None = None
+    """Events up to the first difference."""
 
     @property
     def repeated(self) -> bool:
-        return self.difference is None and not self.different_counters
+        return (
+            self.difference is None
+            and not self.different_counters
+            and self.num_equal_events == self.num_events
+        )
 
 
 def replay(
@@ -90,12 +100,14 @@ def replay(
     requests: pd.DataFrame,
     steps: pd.DataFrame,
     counters: dict[str, Any],
+    trace: Trace | None = None,
 ) -> Replay:
     """Repeat a measured run.
 
     Args:
         requests, steps: the run's tables; a row of `steps` is one step.
         counters: measured values by name; names that the memory does not count are ignored.
+        trace: of the run, if it was traced.
     """
     starts = [to_ns(start) for start in steps["start_s"].astype(float)]
     recorded: list[Step] = list(steps[_STEP].astype(int).itertuples(index=False, name=None))
@@ -105,7 +117,8 @@ def replay(
     seen = dict(sent)
     while True:
         arrived = sorted(workload.requests, key=lambda request: seen[request.request_id])
-        simulator, finished = _simulate(config, arrived, seen, starts)
+        recorder = None if trace is None else TraceRecorder()
+        simulator, finished = _simulate(config, arrived, seen, starts, recorder)
         done: list[Step] = [
             (stretch.decode_tokens, stretch.prefill_tokens, stretch.running, stretch.waiting)
             for stretch in simulator.stretches
@@ -120,6 +133,10 @@ def replay(
         present = [each for each in arrived if seen[each.request_id] <= starts[differing]]
         for request in present[-surplus:]:
             seen[request.request_id] = starts[differing] + 1
+    num_events = num_equal_events = None
+    if trace is not None and recorder is not None:
+        ours, theirs = deeds(trace), deeds(Trace(recorder.finish()))
+        num_events, num_equal_events = max(len(ours), len(theirs)), num_equal(ours, theirs)
     replayed = asdict(simulator.memory.cache.counters)
     measured = {name: counters[name] for name in replayed if name in counters}
     return Replay(
@@ -133,11 +150,17 @@ def replay(
             if not pd.isna(value) and value != replayed[name]
         ),
         difference=None if differing is None else _describe_difference(differing, done, recorded),
+        num_events=num_events,
+        num_equal_events=num_equal_events,
     )
 
 
 def _simulate(
-    config: RunConfig, requests: Sequence[Request], seen_ns: dict[int, int], starts: Sequence[int]
+    config: RunConfig,
+    requests: Sequence[Request],
+    seen_ns: dict[int, int],
+    starts: Sequence[int],
+    recorder: TraceRecorder | None,
 ) -> tuple[SimScheduler, bool]:
     """The simulated run, and whether it ended within the record."""
     run = SimScheduler(
@@ -150,6 +173,8 @@ def _simulate(
         exact=config.exact,
         waiting=config.waiting,
     )
+    if recorder is not None:
+        recorder.start(run.memory)
     try:
         run.run()
     except _RecordEnded:
@@ -201,6 +226,7 @@ def replays(arguments: Sequence[str]) -> tuple[list[Table], Path]:
             ledger.request_table(cell["cell_id"]),
             ledger.step_table(cell["cell_id"]),
             {str(name): value for name, value in cell.items()},
+            ledger.trace(cell["cell_id"]) if config.trace else None,
         )
         rows.append(
             {
@@ -221,6 +247,11 @@ def replays(arguments: Sequence[str]) -> tuple[list[Table], Path]:
 
 def _table(rows: pd.DataFrame, frame: pd.DataFrame) -> Table:
     num_repeated = int(rows["repeated"].sum())
+    columns: tuple[Column, ...] = _COLUMNS
+    if rows["num_events"].isna().all():
+        rows = rows.drop(columns=["num_events", "num_equal_events"])
+    else:
+        columns += _EVENT_COLUMNS
     first = tuple(
         f"{row['organization']} {row['budget']} seed {row['seed']}: {row['first_difference']}."
         for row in rows[rows["first_difference"].notna()].to_dict("records")
@@ -230,7 +261,7 @@ def _table(rows: pd.DataFrame, frame: pd.DataFrame) -> Table:
         title=f"{num_repeated} of {len(rows)} measured runs are repeated by the simulator, step by "
         "step and counter by counter, when its steps take the measured times",
         rows=rows.sort_values(["organization", "budget", "headroom", "retention", "seed"]),
-        views=(_COLUMNS,),
+        views=(columns,),
         origin=Origin(
             data_kind=f"simulated with the step times of runs that were {Origin.of(frame)}"
         ),
@@ -254,6 +285,11 @@ _COLUMNS = (
     Column(heading="delayed", templates=("{num_delayed:d}",)),
     Column(heading="by, s", templates=("{largest_delay_s:.3f}",)),
     Column(heading="counters that differ", templates=("{different_counters}",)),
+)
+
+_EVENT_COLUMNS = (
+    Column(heading="events", templates=("{num_events:,.0f}",)),
+    Column(heading="equal", templates=("{num_equal_events:,.0f}",)),
 )
 
 

@@ -19,8 +19,8 @@ A record without its end line is torn and proves nothing, even if every request 
 (Appendix D.4). A failed write ends the record, never the serving.
 
 A second file has the trace of the same scheduler (`hsexp.trace`), if `hsexp_trace` names one. Its
-events have the steps' numbers of the memory, and times of the same clock. It grows between steps
-and gets its end record at shutdown; without that it is no trace.
+events have the memory's step numbers and times of the same clock. It grows between steps and gets
+its end record at shutdown, if no request is left by then; without that record it is no trace.
 """
 
 import json
@@ -152,7 +152,7 @@ class RecordingScheduler(HybridScheduler):
                 self._file.close()
             self._file = None
         if self._trace is not None:
-            self._trace.close()
+            self._trace.close(is_whole=not self.requests and not self._scheduled)
             self._trace = None
         super().shutdown()
 
@@ -213,9 +213,14 @@ class _EngineTrace:
         self._file = TraceFile(path)
         self.recorder = TraceRecorder(clock=time.monotonic_ns, sink=self._file)
 
-    def close(self) -> None:
-        """Write what is left, and the end record."""
-        self._file.close(self.recorder.finish())
+    def close(self, *, is_whole: bool) -> None:
+        """Write what is left.
+
+        Args:
+            is_whole: no request is left behind; without an end record the trace is refused.
+        """
+        last = self.recorder.finish()
+        self._file.close(last if is_whole else last.slice(0, len(last) - 1))
 
 
 def _open(additional_config: dict[str, Any]) -> IO[str]:

@@ -11,6 +11,7 @@ file         writes rows while an engine runs, and reads them back; a torn file 
 trace        a verified trace: its events by kind
 pools        pages by owner over time, replayed from their moves
 slabs        slots of slabs over time, replayed
+compare      what two traces of the same schedule have in common
 
 A trace is one table, in order of its sequence numbers. The first event describes the memory, the
 last one counts the events. Without the last one a run has no trace, however many requests it

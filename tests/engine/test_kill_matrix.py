@@ -1,7 +1,8 @@
 """Every process of a measured cell is killed at every stage of it, on real vLLM.
 
 Ten seconds later nothing of it lives, and the attempt has failed for the right reason: unless the
-launch itself was killed, which leaves nothing to record and a cell to run.
+launch itself was killed, which leaves nothing to record and a cell to run. The cell is traced, and
+what is left of its trace is refused.
 """
 
 import re
@@ -15,6 +16,8 @@ import psutil
 import pytest
 
 from hsexp.ledger import Ledger
+from hsexp.trace import Trace, TraceError
+from hsexp.trace.file import read_trace_file
 
 GONE_S = 10.0
 REACH_S = 600.0
@@ -27,6 +30,7 @@ CELL = (
     "model=falcon_h1_mini",
     "organization=s2",
     "budget=b63",
+    "trace=true",
     "seeds=[42000]",
     "engine.num_warmup_requests=1",
     "workload.num_requests=8",
@@ -168,6 +172,10 @@ def test_ten_seconds_after_a_kill_nothing_lives_and_the_reason_is_right(
         assert time.monotonic() - start < GONE_S, left
         time.sleep(0.02)
     record_property("gone_s", f"{time.monotonic() - start:.1f}")
+    if when != "shutdown":  # by then it may be whole
+        for path in launch.ledger.glob("logs/*/trace.arrow"):
+            with pytest.raises(TraceError, match=r"no end record|no start|is torn"):
+                Trace(read_trace_file(path))
     code = launch.process.wait(60.0)
     attempts = Ledger.read(launch.ledger).attempts()
     record_property("reasons", attempts["reason"].tolist())
@@ -176,4 +184,5 @@ def test_ten_seconds_after_a_kill_nothing_lives_and_the_reason_is_right(
         return
     assert code == 1
     assert attempts["status"].tolist() == ["failed"]
+    assert not list(launch.ledger.glob("traces/*"))
     assert re.search(REASONS[who, when], attempts["reason"][0]), attempts["reason"][0]

@@ -1,9 +1,7 @@
 """vLLM's scheduler over the memory core and the simulator write the same trace, event by event.
 
-Every page, state and cause is compared. What a leap of the simulator skips is not there to compare,
-so that it runs step by step. Three things are told apart only by how they are written down: steps
-are rows of their own here and stretches there; keys are hashes here and numbers there; and a
-refusal that stands is looked up again there.
+What moves, for whom and why is compared (`hsexp.trace.compare`). The simulator runs step by step,
+since one that leaps publishes a decode's blocks some steps later.
 """
 
 from pathlib import Path
@@ -18,17 +16,19 @@ from vllm_scheduler import (
     vllm_config,
 )
 
+from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option
 from hsexp.config.device import DeviceConfig
 from hsexp.engine.recording import KEY, TRACE_KEY, RecordingScheduler
+from hsexp.engine.settings import EngineSettings
 from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.engine import simulate
 from hsexp.sim.steptime import StepClock
 from hsexp.trace import Trace, TraceRecorder
-from hsexp.trace.episodes import episodes
+from hsexp.trace.compare import deeds
+from hsexp.trace.episodes import Episode, episodes
 from hsexp.trace.file import read_trace_file
-from hsexp.trace.schema import COLUMNS
-from hsexp.workload import generate, isolate
+from hsexp.workload import Workload, WorkloadConfig, build, generate, isolate
 from hsexp.workload.arrivals import PoissonArrivals
 from hsexp.workload.synthetic import SyntheticWorkload
 
@@ -41,6 +41,8 @@ P = {
     "placement": "junction",
 }
 
+ARRIVALS = PoissonArrivals(kind="poisson", rate_per_s=3.0)
+
 CASES: list[tuple[str, str, dict[str, Any], bool]] = [
     ("s0", "b63", {}, False),
     ("s1", "b108", {"headroom": 0.19}, False),
@@ -52,19 +54,34 @@ CASES: list[tuple[str, str, dict[str, Any], bool]] = [
     ("s2", "b63", P, False),
 ]
 
-NEVER_COMPARED = ("start", "step", "end", "lookup")
-
 
 @pytest.mark.parametrize(("organization", "budget", "policies", "isolated"), CASES)
 def test_vllm_and_the_simulator_write_the_same_trace(
     organization: str, budget: str, policies: dict[str, Any], isolated: bool, tmp_path: Path
 ) -> None:
-    chosen = settings(organization, budget, **policies)
     law = read_option("workload", "extension") | {"sharing": 1.0}
-    workload = generate(
-        SyntheticWorkload.parse(law), PoissonArrivals(kind="poisson", rate_per_s=3.0), seed=7
-    )
-    workload = isolate(workload) if isolated else workload
+    workload = generate(SyntheticWorkload.parse(law), ARRIVALS, seed=7)
+    chosen = settings(organization, budget, **policies)
+    found = check_one_trace(chosen, isolate(workload) if isolated else workload, tmp_path)
+    assert all(each.is_replayed for each in found)
+
+
+@pytest.mark.parametrize("organization", ["s2", "d0"])
+def test_so_they_do_where_conversations_leave_states_off_the_grid(
+    organization: str, tmp_path: Path
+) -> None:
+    spec = parse_union(WorkloadConfig, read_option("workload", "conversations"), path="")
+    workload = build(spec, ARRIVALS, seed=7)
+    chosen = settings(organization, "b63", leaves="final")
+    found = check_one_trace(chosen, workload, tmp_path)
+    from_leaves = [each for each in found if each.adopted_tokens % chosen.layout.checkpoint_grid]
+    assert from_leaves
+    assert all(each.adopted_tokens > each.computed.joint for each in from_leaves)
+    assert all(each.is_replayed or each in from_leaves for each in found)
+
+
+def check_one_trace(chosen: EngineSettings, workload: Workload, tmp_path: Path) -> list[Episode]:
+    """Both run the workload and write the same. Returns the episodes."""
     device = DeviceConfig.parse(read_option("device", "a100_40gb"))
 
     config = vllm_config(chosen, tmp_path)
@@ -89,32 +106,14 @@ def test_vllm_and_the_simulator_write_the_same_trace(
     ).trace
 
     assert simulated is not None
-    assert events(engine) == events(simulated)
+    assert deeds(engine) == deeds(simulated)
+    assert len(deeds(engine)) > 4000
     assert steps(engine) == steps(simulated)
     assert engine.memory == simulated.memory
     found, expected = episodes(engine), episodes(simulated)
     assert len(found) >= len(workload.requests)
-    assert all(each.is_replayed for each in found)
     for name in ("id", "episode", "entry", "adopted_tokens", "computed", "visible"):
         assert [getattr(each, name) for each in found] == [getattr(each, name) for each in expected]
-
-
-def events(trace: Trace) -> list[dict[str, Any]]:
-    """What moved, for whom and why, in order; refusals of a request are counted."""
-    kinds, found = [kind for kind in COLUMNS if kind not in NEVER_COMPARED], []
-    for event in trace.rows(*kinds):
-        values = event._asdict()
-        for name in ("seq", "step", "time_ns"):
-            values.pop(name, None)
-        for name in ("keys", "boundary_keys"):
-            if name in values:
-                values[name] = len(values[name])
-        if event.kind == "refuse":
-            values = {"kind": "refuse", "request": event.request, "count": event.count}
-            if found and found[-1]["kind"] == "refuse" and found[-1]["request"] == event.request:
-                found[-1]["count"] += event.count
-                continue
-        found.append(values)
     return found
 
 

@@ -10,6 +10,7 @@ from hsexp.config.engine import LimitsConfig
 from hsexp.config.launch import parse_launch
 from hsexp.plan.cells import Cell
 from hsexp.plan.planner import make_plan
+from hsexp.trace.episodes import episodes
 from runners.trial import Outcome
 from runners.vllm.execute import execute
 
@@ -31,8 +32,10 @@ SMALL = (
 
 
 def cell(*overrides: str) -> Cell:
+    changed = {override.partition("=")[0] for override in overrides}
+    kept = [each for each in SMALL if each.partition("=")[0] not in changed]
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        launch = parse_launch(compose("config", [*SMALL, *overrides]))
+        launch = parse_launch(compose("config", [*kept, *overrides]))
     (made,) = make_plan(launch, engine="vllm").cells
     return made
 
@@ -109,6 +112,60 @@ def test_counters_have_the_names_of_a_simulated_run(served: Outcome, driven: Out
     assert served.metrics["stranded_fraction"] is None
     assert driven.metrics["stranded_fraction"] is not None
     assert 0.0 < served.metrics["slab_occupancy"] < 1.0
+
+
+# -- traces ----------------------------------------------------------------------------------------
+
+TIGHT = (
+    "trace=true",
+    "workload.num_requests=16",
+    "workload.num_contexts=3",
+    "workload.output_mean_tokens=40",
+    "arrivals.rate_per_s=10",
+    "budget=bytes",
+)
+"""Three contexts that do not fit at once: requests are refused for a while, and entries lost."""
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        ("organization=s2", "budget.bytes=8000000", "engine.transport=inproc"),
+        ("organization=d0", "budget.bytes=10000000", "engine.transport=http"),
+    ],
+)
+def test_the_trace_of_a_real_engine_agrees_with_its_record_and_is_replayed(
+    how: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Chunks, steps, requests and the memory's counters are counted in different places."""
+    outcome = execute(cell(*TIGHT, *how), logs=tmp_path / "logs", limits=LIMITS)
+    trace, requests, metrics = outcome.trace, outcome.requests, outcome.metrics
+    assert trace is not None and outcome.steps is not None
+    found = episodes(trace)
+    assert len(found) >= 16 and all(each.is_replayed for each in found)
+    adopted = {each.id: each.adopted_tokens for each in found if each.is_initial}
+    assert adopted == dict(
+        zip(requests["request_id"].astype(str), requests["adopted_tokens"], strict=True)
+    )
+    chunks, steps = trace.events("chunk"), trace.events("step")
+    initial = chunks["episode"] == 0
+    assert chunks[initial]["tokens"].sum() == requests["prefill_tokens"].sum()
+    assert chunks[~initial]["tokens"].sum() == requests["replayed_tokens"].sum()
+    assert chunks["tokens"].sum() == steps["prefill_tokens"].sum()
+    for column in ("decode_tokens", "prefill_tokens", "running", "waiting"):
+        assert steps[column].tolist() == outcome.steps[column].tolist()
+    assert (steps["time_ns"] / 1e9).tolist() == pytest.approx(outcome.steps["start_s"].tolist())
+    assert (steps["duration_ns"] / 1e9).tolist() == outcome.steps["step_s"].tolist()
+    assert trace.events("refuse")["count"].sum() == metrics["refusals"] > 0
+    lost = trace.events("lose")
+    assert (lost["entry"] == "state").sum() == metrics["lost_checkpoints"] > 0
+    assert lost[lost["entry"] == "attention"]["pages"].map(len).sum() == metrics["lost_blocks"] > 0
+    published = trace.events("publish")["entry"].tolist()
+    assert published.count("state") == metrics["published_checkpoints"]
+    entered_s = trace.events("enter").set_index("id")["time_ns"] / 1e9
+    times = requests.set_index(requests["request_id"].astype(str))
+    assert (times["sent_s"] < entered_s[times.index]).all()
+    assert (entered_s[times.index] < times["first_scheduled_s"]).all()
 
 
 # -- conversations ---------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vllm_scheduler import Drive, build_scheduler, drive, settings, vllm_config
+from vllm_scheduler import Drive, build_scheduler, drive, settings, vllm_config, vllm_request
 
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import read_option
@@ -20,7 +20,7 @@ from hsexp.engine.recording import KEY, TRACE_KEY, RecordingScheduler
 from hsexp.sim.steptime import StepClock
 from hsexp.trace import Trace, TraceError, recorder
 from hsexp.trace.file import read_trace_file
-from hsexp.workload import generate
+from hsexp.workload import Request, generate
 from hsexp.workload.arrivals import PoissonArrivals
 from hsexp.workload.synthetic import SyntheticWorkload
 
@@ -154,6 +154,19 @@ def test_an_engine_that_is_not_shut_down_leaves_no_trace(
     table = read_trace_file(tmp_path / "trace.arrow")
     assert len(table) > 1000
     with pytest.raises(TraceError, match=f"no end record after {len(table)} events"):
+        Trace(table)
+
+
+def test_an_engine_that_is_shut_down_over_a_request_leaves_no_trace(tmp_path: Path) -> None:
+    """vLLM shuts its scheduler down also when a worker has died."""
+    recording = traced(tmp_path)
+    request = Request(request_id=1, arrival_s=0.0, prompt_tokens=3000, output_tokens=5)
+    recording.add_request(vllm_request(request, hash_block_size=recording.hash_block_size))
+    recording.schedule()
+    recording.shutdown()
+    table = read_trace_file(tmp_path / "trace.arrow")
+    assert {"enter", "adopt", "chunk"} < set(table["kind"].to_pylist())
+    with pytest.raises(TraceError, match="no end record"):
         Trace(table)
 
 

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.compute as pc
 import pytest
 from hydra import compose, initialize_config_dir
 from small_launches import SMALL, carried_out
@@ -16,6 +17,7 @@ from hsexp.measure.records import RunRecord
 from hsexp.plan.planner import make_plan
 from hsexp.plan.run import RunConfig
 from hsexp.sim.engine import simulate
+from hsexp.trace import Trace, TraceRecorder
 from hsexp.workload import build
 from runners.replay import Replay, main, replay
 
@@ -112,6 +114,35 @@ def test_a_counter_that_differs_is_named(config: RunConfig, record: RunRecord) -
     lost = record.counters["lost_blocks"]
     found = repeat(config, record, lost_blocks=lost + 1)
     assert found.different_counters == (f"lost_blocks: measured {lost + 1}, replayed {lost}",)
+    assert not found.repeated
+
+
+def test_a_traced_run_is_repeated_event_by_event(config: RunConfig, record: RunRecord) -> None:
+    run = simulate(
+        build(config.workload, config.arrivals, config.seed),
+        config.memory(),
+        scheduler=config.scheduler.model_copy(update={"fast_forward": False}),
+        device=config.device,
+        cap=config.admission.cap,
+        max_model_tokens=config.model.max_model_tokens,
+        trace=TraceRecorder(),
+    )
+    assert run.trace is not None
+    requests = run.requests.assign(sent_s=run.requests["arrival_s"])
+    found = replay(config, requests, steps_of(run), run.counters, run.trace)
+    assert found.repeated
+    assert found.num_equal_events == found.num_events
+    assert found.num_events is not None and found.num_events > 400
+
+    published = pc.and_(
+        pc.equal(run.trace.table["kind"], "publish"), pc.equal(run.trace.table["entry"], "state")
+    )
+    tokens, field = run.trace.table["tokens"], run.trace.table.schema.field("tokens")
+    deeper = pc.if_else(published, pc.add(tokens, 1), tokens).cast(field.type)
+    place = run.trace.table.schema.get_field_index("tokens")
+    other = Trace(run.trace.table.set_column(place, field, deeper))
+    found = replay(config, requests, steps_of(run), run.counters, other)
+    assert found.difference is None and not found.different_counters
     assert not found.repeated
 
 
