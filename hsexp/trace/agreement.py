@@ -6,6 +6,7 @@ the memory. A difference means that one of them is wrong.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 
 import pandas as pd
 
@@ -39,7 +40,7 @@ def counts(trace: Trace, counted: Mapping[str, object]) -> list[Count]:
     return [
         Count(name=name, traced=total, counted=int(other))
         for name, total, other in known
-        if isinstance(other, int | float) and other == other  # not NaN
+        if isinstance(other, Integral | float) and other == other  # not NaN
     ]
 
 
