@@ -76,13 +76,12 @@ def checks(trace: Trace) -> Checks:
                 found.labels["give_way"] += 1
             short = event
             found.failed[_of_short(event)] += 1
-        elif event.kind == "take":
-            if short is not None:  # the call was repeated, and found room without a preemption
-                found.labels["give_way"] += 1
-                short = None
         elif event.kind == "release" and event.cause == "preempted":
-            beneficiary = None if short is None else short.request
-            found.labels["preempt"] += short is not None
+            beneficiary = None
+            if short is not None:
+                is_caused = short.step == event.step
+                beneficiary = short.request if is_caused else None
+                found.labels["preempt" if is_caused else "give_way"] += 1
             found.preemptions.append(
                 Preemption(step=event.step, victim=event.request, beneficiary=beneficiary)
             )
@@ -179,10 +178,8 @@ class _Calls:
             self._running[event.request] = start
         elif event.kind == "release":
             self._running.pop(event.request, None)
-            if self._left is not None and event.request in self._left:
-                self._left.remove(event.request)
-            if self._caller == event.request:
-                self._caller = None
+        elif getattr(event, "act", None) == "copies":  # after all calls of the step
+            self._end_calls(event.step)
         elif event.kind == "short" or getattr(event, "act", None) in ("extend", "admit"):
             if self._left is None:
                 self._left = list(self._running)
@@ -192,6 +189,13 @@ class _Calls:
                 self._caller, self._took = event.request, set()
             if event.kind == "take":
                 self._took.add(event.pool)
+
+    def _end_calls(self, step: int) -> None:
+        """The rest of the calls of a step."""
+        if self._left is None:
+            self._left = list(self._running)
+        self._end_call(step)
+        self._pass_before(None, step)
 
     def _pass_before(self, request: int | None, step: int) -> None:
         """The calls before that of a request; all of them if it has none yet."""
@@ -212,13 +216,10 @@ class _Calls:
             self._passed[pool] += num_free == 0 and pool not in took
 
     def _end_steps(self, end: int | None) -> None:
-        """The rest of the calls of every step before `end`."""
+        """Whatever calls are left of the steps before `end`."""
         for steps in self._steps.until(end):
             for step in steps if 0 in self._replay.num_free else steps[:1]:
-                if self._left is None:
-                    self._left = list(self._running)
-                self._end_call(step)
-                self._pass_before(None, step)
+                self._end_calls(step)
                 self._left = None
             self._caller, self._left = None, None
 

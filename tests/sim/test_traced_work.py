@@ -166,7 +166,12 @@ def test_work_of_two_halves_is_the_work_of_the_whole(case: ToyCase) -> None:
 @given(toy_cases())
 @settings(max_examples=100, deadline=None)
 def test_recomputed_tokens_are_those_that_a_request_had_computed_before(case: ToyCase) -> None:
+    reached: dict[int, int] = {}
     for life in lives(trace_of(case)):
+        start, before = life.adopted_tokens, reached.get(life.request, 0)
+        positions = range(start, start + life.prefill_tokens)
+        assert life.recomputed_tokens == sum(position < before for position in positions)
+        reached[life.request] = max(before, life.computed or 0)
         assert 0 <= life.recomputed_tokens <= life.prefill_tokens
         planned = life.planned_prompt_replay + life.planned_output_replay
         assert planned == (life.end - life.adopted_tokens if life.episode else 0)
@@ -268,3 +273,12 @@ def test_a_whole_run_of_the_paper_agrees_with_its_trace(organization: str) -> No
     assert all(count.agrees for count in counts(record.trace, summarize(record)))
     assert requests_agree(record.trace, record.requests).num_equal == 300
     assert checks(record.trace).labels.total() >= record.counters["refusals"] > 0
+
+
+def test_checkpoints_of_one_slab_are_lost_together() -> None:
+    memory = falcon_memory("s2", "b108", pinning="k2")
+    record = play_falcon(falcon_workload(42001), memory, cap=109, trace=TraceRecorder())
+    assert record.trace is not None
+    found = slab_losses(record.trace)
+    assert found.reclaimed_slabs == record.counters["reclaimed_slabs"] == 5
+    assert (found.lost_checkpoints, found.of_others) == (22, 21)
