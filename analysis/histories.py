@@ -1,7 +1,7 @@
 """State histories of traced runs: each trace is read once, whatever tables and figures need it."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ class History:
     publications: Publications | None = None
     """None if the trace is not whole, as below."""
     ownership: Ownership | None = None
+    trace: Trace | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, table: pa.Table) -> "History":
@@ -41,6 +42,7 @@ class History:
             lineages=tuple(lineages(trace)),
             publications=publications(trace),
             ownership=ownership(trace),
+            trace=trace,
         )
 
     @cached_property

@@ -1,17 +1,19 @@
 """Tables B-4 and E-6 to E-10: submitted tokens, forwards and event time at three operating points.
 
-Appendices B.8 and E.2. The paper runs each point with and without instrumentation (TRACE, REF).
-Watching a simulated run costs nothing, so the same runs are shown beside both.
+Appendices B.8 and E.2. The paper runs each point with and without instrumentation (TRACE, REF),
+and so do we: blocks L and L_trace. Watching a simulated run costs no simulated time, so both have
+the same results, and tables that need no trace are of the REF runs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pandas as pd
 
 from analysis.config import block_design
 from analysis.effects import pair_up
 from analysis.ledgers import Ledgers, common_origin, missing_cells
-from analysis.published import published_table, published_value
+from analysis.published import published_row, published_table, published_value
 from analysis.runs import Origin, Runs
 from analysis.tables.beside import Quantity, complete_mean
 from analysis.tables.cells import (
@@ -25,10 +27,23 @@ from analysis.tables.cells import (
 )
 from analysis.tables.registry import computed, table
 from analysis.tables.relations import Relation, relations_table
-from analysis.tables.table import Table
+from analysis.tables.table import Column, Table
+from analysis.tables.traced_work import (
+    CAMPAIGN,
+    NS_PER_S,
+    agreements,
+    calls,
+    central,
+    mean_of,
+    pool_use,
+    replay,
+    traced_runs,
+    without_trace,
+)
 from hsexp.config.arm import Arm
+from hsexp.trace import Trace
+from hsexp.trace.work import work
 
-CAMPAIGN = "submitted_work"
 POINTS = ("L", "M", "H")
 """Blocks of the campaign, as Table B-4 names them."""
 D0, S2 = Arm(organization="d0"), Arm(organization="s2")
@@ -71,6 +86,7 @@ def b4() -> Table:
 @table("E-6")
 def e6(ledgers: Ledgers) -> Table:
     """Throughput, submitted tokens, forwards and event time."""
+    agreement = agreements(ledgers, POINTS, (D0, S2)).note
     return _cells(
         ledgers,
         name="E-6",
@@ -93,6 +109,7 @@ def e6(ledgers: Ledgers) -> Table:
         notes=(
             "Forwards: steps that carry tokens. Event time: sum of step durations, which the time "
             "model gives; in the paper, of CUDA events.",
+            *([agreement] if agreement else []),
         ),
     )
 
@@ -110,10 +127,14 @@ def e7(ledgers: Ledgers) -> Table:
     rows = []
     for point in POINTS:
         runs = ledgers.runs(CAMPAIGN, point)
-        gap = mean_change(runs, D0, S2, "throughput_tok_per_s")
+        gaps = {"ref_gap": mean_change(runs, D0, S2, "throughput_tok_per_s")}
+        traced = traced_runs(ledgers, point)
+        gaps["trace_gap"] = mean_change(
+            runs if traced.why_absent else traced, D0, S2, "throughput_tok_per_s"
+        )
         entries: dict[str, object] = {"point": point}
         for name, (_, _, metric) in quantities.items():
-            here = gap if metric is None else _pooled_ratio(runs, metric)
+            here = gaps[name] if metric is None else _pooled_ratio(runs, metric)
             entries |= shown[name].compare(here, published_value("E-7", point, name))
         rows.append(entries)
     first, second = list(shown.values())[:2], list(shown.values())[2:]
@@ -127,8 +148,8 @@ def e7(ledgers: Ledgers) -> Table:
         ),
         origin=common_origin(ledgers.runs(CAMPAIGN, point) for point in POINTS),
         notes=(
-            "Ratios of totals over all seeds; gaps are means of seedwise 100 (D0/S2 − 1). Watching "
-            "a simulated run changes nothing: one gap stands beside REF and TRACE.",
+            "Ratios of totals over all seeds; gaps are means of seedwise 100 (D0/S2 − 1). Without "
+            "traced runs the REF gap stands beside TRACE: watching a run changes nothing here.",
         ),
         missing=_missing(ledgers, ["submitted_tokens", "event_time_s", "throughput_tok_per_s"]),
     )
@@ -172,7 +193,7 @@ def e8(ledgers: Ledgers) -> Table:
 @table("E-9")
 def e9(ledgers: Ledgers) -> Table:
     """Chunk work by label, and replayed tokens."""
-    return _cells(
+    table = _cells(
         ledgers,
         name="E-9",
         title="Submitted chunks by label, and replayed tokens",
@@ -200,42 +221,132 @@ def e9(ledgers: Ledgers) -> Table:
             "Tokens a run. Replay: tokens prefilled again after a preemption, of the prompt and of "
             "outputs generated before; in the paper, as planned at the resume (the sum of its two "
             "columns).",
+            "From traces: replay as planned at each resume, of prompt and of outputs; and the "
+            "tokens that were prefilled again although an earlier admission had computed them.",
         ),
+    )
+    planned = (
+        Quantity(name="planned_prompt_tokens", heading="planned prompt replay", spec=",.1f"),
+        Quantity(name="planned_output_tokens", heading="planned output replay", spec=",.1f"),
+    )
+    printed = ("planned_prompt_replay", "planned_generated_history_replay")
+    added = []
+    for point in POINTS:
+        for arm in (D0, S2):
+            here = mean_of(traced_runs(ledgers, point), arm, replay)
+            known = published_row("E-9", f"{point}/{arm.organization_label}")
+            entries: dict[str, object] = {"recomputed_tokens": here.get("recomputed_tokens")}
+            for quantity, column in zip(planned, printed, strict=True):
+                entries |= quantity.compare(here.get(quantity.name), known.get(column))
+            added.append(entries)
+    recomputed = Column(heading="recomputed", templates=("{recomputed_tokens:,.1f}",))
+    columns = (*(column for each in planned for column in each.columns()), recomputed)
+    return replace(
+        table,
+        rows=pd.concat([table.rows, pd.DataFrame(added)], axis=1),
+        views=(*table.views, (*_KEYS, *columns)),
+        missing=(*table.missing, *_untraced(ledgers, (D0, S2))),
     )
 
 
 @table("E-10")
 def e10(ledgers: Ledgers) -> Table:
     """D0's failed allocation checks by what followed them."""
+    causes = {
+        "attention_short": ("A need>free>0", "attention_fail_need_gt_free_gt0"),
+        "attention_empty": ("A free=0", "attention_fail_free0"),
+        "attention_passed": ("passed, A free=0", "success_attention_free0"),
+        "recurrent_short": ("R need>free>0", "recurrent_fail_need_gt_free_gt0"),
+    }
+    labels = {"defer_label": ("defer", "refusals"), "preempt_label": ("preempt", "num_preemptions")}
     shown = {
-        "defer_label": (Quantity(name="defer_label", heading="defer", spec=",.1f"), "refusals"),
-        "preempt_label": (
-            Quantity(name="preempt_label", heading="preempt", spec=",.1f"),
-            "num_preemptions",
-        ),
+        name: Quantity(name=name, heading=heading, spec=",.1f")
+        for name, (heading, _) in (causes | labels).items()
     }
     rows = []
     for point in POINTS:
         runs = ledgers.runs(CAMPAIGN, point)
-        entries: dict[str, object] = {"point": point}
-        for column, (quantity, metric) in shown.items():
+        traced = mean_of(traced_runs(ledgers, point), D0, calls)
+        entries: dict[str, object] = {"point": point, "other": traced.get("other")}
+        for name, (_, column) in causes.items():
+            entries |= shown[name].compare(traced.get(name), published_value("E-10", point, column))
+        for name, (_, metric) in labels.items():
             here = complete_mean(runs.values(D0, metric))
-            entries |= quantity.compare(here, published_value("E-10", point, column))
+            entries |= shown[name].compare(here, published_value("E-10", point, name))
         rows.append(entries)
     return Table(
         name="E-10",
-        title="D0's failed allocation checks by what followed",
+        title="D0's failed allocation checks by what they found and by what followed",
         rows=pd.DataFrame(rows),
         views=(
-            (_POINT, *(column for quantity, _ in shown.values() for column in quantity.columns())),
+            (
+                _POINT,
+                *(column for name in causes for column in shown[name].columns()),
+                Column(heading="other", templates=("{other:,.1f}",)),
+            ),
+            (_POINT, *(column for name in labels for column in shown[name].columns())),
         ),
         origin=common_origin(ledgers.runs(CAMPAIGN, point) for point in POINTS),
         notes=(
-            "Means over seeds of events a run. Defer: refused admissions; preempt: preemptions. "
-            "The paper's causes (which pool, empty or not) are left out: no run keeps a trace of "
-            "its allocation checks.",
+            "Means over seeds of events a run. Defer: refused admissions; preempt: preemptions.",
+            "Causes are those of the traced runs: which pool was short first, attention (A) or "
+            "recurrent (R), and whether it had any free page. Passed: calls of running requests "
+            "that needed no attention page while none was free. Other: R without a free page, or a "
+            "call that found pages and may not have them.",
         ),
-        missing=_missing(ledgers, ["refusals", "num_preemptions"], arms=(D0,)),
+        missing=(
+            *_missing(ledgers, ["refusals", "num_preemptions"], arms=(D0,)),
+            *_untraced(ledgers, (D0,)),
+        ),
+    )
+
+
+@table("submitted-work-central", lacks="the work inside a window")
+def central_work(ledgers: Ledgers) -> Table:
+    """Work and event time inside the window of the realised arrivals (B.8)."""
+    return _from_traces(
+        ledgers,
+        name="submitted-work-central",
+        title="Work of the steps that end inside the window of the realised arrivals",
+        quantities=central,
+        columns=(
+            ("window, s", "{window_s:.3f}"),
+            ("INITIAL", "{initial_tokens:,.1f}"),
+            ("RESUME", "{resume_tokens:,.1f}"),
+            ("NORMAL_DECODE", "{decode_tokens:,.1f}"),
+            ("forwards", "{forwards:,.1f}"),
+            ("event time, s", "{event_time_s:.3f}"),
+        ),
+        notes=(
+            "Means over seeds. The window of a run reaches from the 20th to the 80th percentile of "
+            "the times at which its requests joined the queue. The paper prints no such values.",
+        ),
+    )
+
+
+@table("submitted-work-pools", lacks="the use of the pools in these runs")
+def pools_in_use(ledgers: Ledgers) -> Table:
+    """Stranded bytes, padding and slabs, by steps (E.1, E.12)."""
+    return _from_traces(
+        ledgers,
+        name="submitted-work-pools",
+        title="Use of the pools by steps: stranded bytes, padding and slabs",
+        quantities=pool_use,
+        columns=(
+            ("stranded, %", "{stranded_percent:.4f}"),
+            ("padding, %", "{padding_percent:.2f}"),
+            ("slots in use, %", "{slot_percent:.2f}"),
+            ("most slabs", "{max_slabs:.1f}"),
+            ("most slots", "{max_used_slots:.1f}"),
+            ("reclaimed slabs", "{reclaimed_slabs:.1f}"),
+            ("cross-invalidations", "{cross_invalidations:.1f}"),
+        ),
+        notes=(
+            "Means over seeds. Stranded: free bytes of one pool while another one is exhausted, "
+            "of all bytes. Padding: room in the blocks of running requests that no token fills. "
+            "Slots: of all slabs. Cross-invalidations: checkpoints of other requests that are lost "
+            "when a slab's page gets a new owner. An empty cell does not apply.",
+        ),
     )
 
 
@@ -263,6 +374,44 @@ def _cells(
     ]
     layout = Layout(name=name, title=title, keys=_KEYS, measures=measures, parts=parts, notes=notes)
     return cell_table(layout, places)
+
+
+def _from_traces(
+    ledgers: Ledgers,
+    *,
+    name: str,
+    title: str,
+    quantities: Callable[[Trace], Mapping[str, float | None]],
+    columns: tuple[tuple[str, str], ...],
+    notes: tuple[str, ...],
+) -> Table:
+    """Means over the seeds of what the traces say, by point and organization."""
+    places = [(point, arm) for point in POINTS for arm in (D0, S2)]
+    means = [mean_of(traced_runs(ledgers, point), arm, quantities) for point, arm in places]
+    names = [template[1:].partition(":")[0] for _, template in columns]
+    rows = [
+        {"point": point, "organization": arm.organization_label}
+        | {name: mean.get(name) for name in names}
+        for (point, arm), mean in zip(places, means, strict=True)
+    ]
+    shown = (Column(heading=heading, templates=(template,)) for heading, template in columns)
+    return Table(
+        name=name,
+        title=title,
+        rows=pd.DataFrame(rows),
+        views=((*_KEYS, *shown),),
+        origin=common_origin(traced_runs(ledgers, point) for point in POINTS),
+        notes=notes,
+        missing=_untraced(ledgers, (D0, S2)),
+    )
+
+
+def _untraced(ledgers: Ledgers, arms: tuple[Arm, ...]) -> tuple[str, ...]:
+    """What is missing of the traces."""
+    return (
+        *missing_cells((traced_runs(ledgers, point), arms, []) for point in POINTS),
+        *without_trace(ledgers, POINTS, arms),
+    )
 
 
 def _missing(
@@ -295,14 +444,31 @@ def phase_times_s(steps: pd.DataFrame) -> dict[str, float]:
 
 
 def _phase_differences(ledgers: Ledgers, point: str) -> dict[str, float]:
-    """Mean over seeds of D0 minus S2 by phase; empty if any step table is missing."""
+    """Mean over seeds of D0 minus S2 by phase, from step tables or else from traces; empty if any
+    is missing."""
+    means = [
+        _phase_means(ledgers, point, arm) or mean_of(traced_runs(ledgers, point), arm, _phases)
+        for arm in (D0, S2)
+    ]
+    if not all(means):
+        return {}
+    return {phase: means[0][phase] - means[1][phase] for phase in PHASES}
+
+
+def _phase_means(ledgers: Ledgers, point: str, arm: Arm) -> dict[str, float]:
+    """Means over seeds of event time by phase; empty if any step table is missing."""
     runs = ledgers.runs(CAMPAIGN, point)
-    means = []
-    for arm in (D0, S2):
-        cells = runs.cell_ids(arm)
-        tables = [ledgers.step_table(CAMPAIGN, cells[s]) for s in runs.seeds if s in cells]
-        known = [phase_times_s(steps) for steps in tables if steps is not None]
-        if len(known) < len(runs.seeds):
-            return {}
-        means.append(pd.DataFrame(known).mean())
-    return {str(phase): float(value) for phase, value in (means[0] - means[1]).items()}
+    cells = runs.cell_ids(arm)
+    tables = [ledgers.step_table(CAMPAIGN, cells[s]) for s in runs.seeds if s in cells]
+    known = [phase_times_s(steps) for steps in tables if steps is not None]
+    if len(known) < len(runs.seeds):
+        return {}
+    return {str(phase): float(value) for phase, value in pd.DataFrame(known).mean().items()}
+
+
+def _phases(trace: Trace) -> dict[str, float | None]:
+    """Event time by phase, from a trace."""
+    time_ns = work(trace).time_ns
+    names = {"prefill": "Prefill-only", "decode": "Decode-only", "mixed": "Mixed"}
+    times = {names[phase]: total / NS_PER_S for phase, total in time_ns.items()}
+    return {**times, "ALL": sum(times.values())}

@@ -12,6 +12,10 @@ trace        a verified trace: its events by kind
 pools        pages by owner over time, replayed from their moves
 slabs        slots of slabs over time, replayed
 compare      what two traces of the same schedule have in common
+work         submitted tokens, forwards and event time by phase
+shortages    calls that ask a pool for pages, and what followed
+usage        stranded bytes, slabs and padding over the steps
+agreement    counts that the trace and the run both have
 
 A trace is one table, in order of its sequence numbers. The first event describes the memory, the
 last one counts the events. Without the last one a run has no trace, however many requests it

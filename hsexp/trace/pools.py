@@ -9,14 +9,17 @@ Cached and free pages are both in the free queue. `num_free` counts them both, a
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+from hsexp.memory.pool import PageUse
 from hsexp.trace.schema import TraceError
 from hsexp.trace.slabs import SlabReplay
 from hsexp.trace.trace import Event, Trace, TracedMemory
 
 Owner = Literal["attention", "tail", "state", "slab", "cached", "free"]
 """The first four reference the page (`hsexp.memory.pool.PageUse`)."""
+
+_USES: tuple[PageUse, ...] = get_args(PageUse)
 
 MOVES = ("take", "hold", "free", "state", "copy", "publish", "lose")
 """Kinds of events that a replay applies; it ignores others."""
@@ -33,24 +36,29 @@ class PoolReplay:
         """Pages of each pool without references."""
         slots = memory.slab_slots
         self.slabs = None if slots is None else SlabReplay(slots)
-        self._uses: list[list[str | None]] = [[None] * pool.num_pages for pool in memory.pools]
+        self._uses: list[list[PageUse | None]] = [[None] * pool.num_pages for pool in memory.pools]
         """What each page was last taken for."""
         self._has_entry = [[False] * pool.num_pages for pool in memory.pools]
-        self._held: list[dict[str, int]] = [
-            {"attention": 0, "tail": 0, "state": 0, "slab": 0} for _ in memory.pools
-        ]
-        self._num_cached = [0 for _ in memory.pools]
+        self._held: list[dict[PageUse, int]] = [dict.fromkeys(_USES, 0) for _ in memory.pools]
+        self._cached: list[dict[PageUse, int]] = [dict.fromkeys(_USES, 0) for _ in memory.pools]
 
     def owner(self, pool: int, page: int) -> Owner:
         """Who has a page."""
-        if self.refs[pool][page]:
-            return self._uses[pool][page]  # type: ignore[return-value]  # a taken page has a use
+        use = self._uses[pool][page]
+        if use is not None and self.refs[pool][page]:
+            return use
         return "cached" if self._has_entry[pool][page] else "free"
 
     def count(self, pool: int) -> dict[Owner, int]:
         """Pages of a pool by owner; they add up to all but the null page."""
-        cached = self._num_cached[pool]
-        return {**self._held[pool], "cached": cached, "free": self.num_free[pool] - cached}  # type: ignore[dict-item]
+        cached = sum(self._cached[pool].values())
+        counts: dict[Owner, int] = {"cached": cached, "free": self.num_free[pool] - cached}
+        counts.update(self._held[pool].items())
+        return counts
+
+    def count_cached(self, pool: int) -> dict[PageUse, int]:
+        """Cached pages of a pool by what they were taken for."""
+        return dict(self._cached[pool])
 
     def apply(self, event: Event) -> None:
         """
@@ -78,7 +86,7 @@ class PoolReplay:
 
     # -- references --------------------------------------------------------------------------------
 
-    def _take(self, pool: int, pages: Sequence[int], use: str) -> None:
+    def _take(self, pool: int, pages: Sequence[int], use: PageUse) -> None:
         refs, uses, has_entry = self.refs[pool], self._uses[pool], self._has_entry[pool]
         for page in pages:
             if refs[page] or has_entry[page]:
@@ -96,7 +104,7 @@ class PoolReplay:
                 if use is None:
                     raise TraceError(f"page {page} of pool {pool} is held, and was never taken")
                 self.num_free[pool] -= 1
-                self._num_cached[pool] -= has_entry[page]
+                self._cached[pool][use] -= has_entry[page]
                 self._held[pool][use] += 1
             refs[page] += 1
 
@@ -110,7 +118,7 @@ class PoolReplay:
             if refs[page]:
                 continue
             self.num_free[pool] += 1
-            self._num_cached[pool] += has_entry[page]
+            self._cached[pool][use] += has_entry[page]
             self._held[pool][use] -= 1
             if use == "state":
                 self._leave_slot_if_unused(pool, page)
@@ -124,8 +132,9 @@ class PoolReplay:
                 done = "published twice" if value else "lost, and was never published"
                 raise TraceError(f"page {page} of pool {pool} is {done}")
             has_entry[page] = value
-            if not refs[page]:
-                self._num_cached[pool] += 1 if value else -1
+            use = self._uses[pool][page]
+            if use is not None and not refs[page]:
+                self._cached[pool][use] += 1 if value else -1
 
     def _enter_slot(self, state: int, line: int) -> None:
         if self.slabs is not None:
@@ -183,36 +192,38 @@ def at_each_step(trace: Trace) -> Iterator[tuple[int, PoolReplay]]:
     Raises:
         TraceError: the events contradict each other.
     """
-    replay, steps = PoolReplay(trace.memory), _Steps(trace)
+    replay, steps = PoolReplay(trace.memory), StepNumbers(trace)
     for event in trace.rows(*MOVES, "chunk"):
-        ends_step = event.kind == "chunk" or getattr(event, "act", None) == "release"
-        num_steps = steps.pass_until(event.step + ends_step)
+        num_steps = sum(map(len, steps.until(event.step + is_after_schedule(event))))
         if num_steps:
             yield num_steps, replay
         replay.apply(event)
-    num_steps = steps.pass_until(None)
+    num_steps = sum(map(len, steps.until(None)))
     if num_steps:
         yield num_steps, replay
 
 
-class _Steps:
-    """The numbers of the steps that ran, in order."""
+def is_after_schedule(event: Event) -> bool:
+    """Whether an event comes after everything that its step has scheduled."""
+    if event.kind == "release":
+        return bool(event.cause == "finished")
+    return event.kind == "chunk" or getattr(event, "act", None) == "release"
+
+
+class StepNumbers:
+    """The numbers of the steps that ran, in order. Each one is passed once."""
 
     def __init__(self, trace: Trace) -> None:
-        self._stretches = [(event.step, event.step + event.count) for event in trace.rows("step")]
-        self._stretches.sort()
-        self._stretches.reverse()
+        stretches = [range(event.step, event.step + event.count) for event in trace.rows("step")]
+        self._left = sorted(stretches, key=lambda steps: -steps.start)
 
-    def pass_until(self, end: int | None) -> int:
-        """Pass the steps before step `end`. Returns how many. None passes all."""
-        passed, left = 0, self._stretches
-        while left:
-            start, stop = left[-1]
-            if end is not None and start >= end:
-                break
-            left.pop()
-            if end is not None and stop > end:
-                left.append((end, stop))
-                stop = end
-            passed += stop - start
+    def until(self, end: int | None) -> list[range]:
+        """The steps before step `end` that are not passed yet; None passes all."""
+        passed: list[range] = []
+        while self._left and (end is None or self._left[-1].start < end):
+            steps = self._left.pop()
+            if end is not None and steps.stop > end:
+                self._left.append(range(end, steps.stop))
+                steps = range(steps.start, end)
+            passed.append(steps)
         return passed

@@ -125,7 +125,7 @@ def test_a_campaign_whose_tables_read_steps_runs_again_what_kept_none(
 ) -> None:
     """Its recipe, record_steps=true, once answered "0 to run"."""
     monkeypatch.chdir(tmp_path)
-    overrides = [*SMALL, "campaign=submitted_work", "budget=b63"]
+    overrides = [*SMALL, "campaign=submitted_work", "budget=b63", "trace=false"]
     _, printed = carried_out(*overrides, "campaign.record_steps=false")
     assert "0 already accepted, 1 to run" in printed
     before = Ledger.read("ledgers/submitted_work/sim").frame()
@@ -146,6 +146,7 @@ def test_a_reference_to_a_run_without_steps_does_not_do_for_a_campaign_that_need
     overrides = ["stage=run", "workers=1", "workload.num_requests=4", "seeds=[0]", "budget=b63"]
     overrides += ["organization=s2", "admission.cap=63", "arrivals.rate_per_s=3.0"]
     carried_out("campaign=q5", *overrides)
+    overrides.append("trace=false")
     result, printed = carried_out("campaign=submitted_work", *overrides)
     assert result.exit_code == 0
     assert "1 runs of q5 are reused by reference" in printed
