@@ -39,9 +39,16 @@ class Cached:
     producer: int
     published_step: int
     page: int
+    life: int
+    """Which life of the page it is (`hsexp.trace.lineage.PageLife`)."""
     tokens: int
     lost: Lost | None = None
     """None while it is cached."""
+
+    @property
+    def name(self) -> str:
+        """Its identity over its life."""
+        return f"{'state' if self.entry == 'state' else 'page'} {self.page}.{self.life}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +109,18 @@ class _Replay:
         """The first step that finds a key computed."""
         self._key_of: dict[tuple[Entry, int], int] = {}
         self._copies: dict[tuple[Entry, int], int] = {}
+        self._lives = [[0] * pool.num_pages for pool in trace.memory.pools]
+        """How often each page was taken."""
         self._waiting: dict[int, Event] = {}
         self._entry: dict[int, int] = {}
 
     def run(self) -> Iterator[Reuse]:
-        for event in self._trace.rows("enter", "publish", "lose", "adopt"):
-            if event.kind == "enter":
+        for event in self._trace.rows("take", "enter", "publish", "lose", "adopt"):
+            if event.kind == "take":
+                lives = self._lives[event.pool]
+                for page in event.pages:
+                    lives[page] += 1
+            elif event.kind == "enter":
                 self._enter(event)
             elif event.kind == "publish":
                 self._supply.apply(event)
@@ -128,7 +141,9 @@ class _Replay:
     def _publish(self, event: Event) -> None:
         entry: Entry = event.entry
         pages = event.pages[:1] if entry == "state" else event.pages
-        size = self._trace.memory.block_size
+        memory = self._trace.memory
+        size = memory.block_size
+        lives = self._lives[0 if entry == "attention" else memory.recurrent_pool]
         for place, (page, key) in enumerate(zip(pages, event.keys, strict=True)):
             name = entry, key
             self._key_of[entry, page] = key
@@ -140,6 +155,7 @@ class _Replay:
                 producer=event.request,
                 published_step=event.step,
                 page=page,
+                life=lives[page],
                 tokens=tokens,
             )
 

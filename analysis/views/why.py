@@ -42,7 +42,9 @@ def why(arguments: Sequence[str]) -> str:
     given = parse_pairs(arguments, keys=("ledger", "run", "request"))
     run = open_run(given)
     try:
-        return _explain(run, given["request"]) if "request" in given else _overview(run, given)
+        if "request" in given:
+            return explain(run, given["request"])
+        return overview(run, given["ledger"])
     except TraceError as error:
         raise AnalysisError(f"run={run.attempt_id}: {error}") from None
 
@@ -92,7 +94,13 @@ def seconds(time_ns: int) -> str:
 # -- one request -----------------------------------------------------------------------------------
 
 
-def _explain(run: TracedRun, wanted: str) -> str:
+def explain(run: TracedRun, wanted: str) -> str:
+    """Everything about the request with this id.
+
+    Raises:
+        AnalysisError: the run has no such request.
+        TraceError: the events contradict each other.
+    """
     clock = Clock(run.trace)
     every = {lane.request: lane for lane in lanes(run.trace, clock)}
     lane = _find(every.values(), wanted, run)
@@ -214,22 +222,20 @@ def _entry(view: _View, reuse: Reuse, wait: Wait) -> str:
     """Who was there when it joined the queue."""
     most = "" if view.run.cap is None else f" of at most {view.run.cap}"
     running = f"{_count(wait.num_running, 'request')} ran{most}."
+    came = "It joined the queue" if reuse.episode == 0 else "It was back in the queue"
     if not wait.ahead:
-        alone = "It joined the queue" if reuse.episode == 0 else "It was back in the queue"
-        return f"{alone}, in which nobody else waited; {running}"
-    others = f"{_count(len(wait.ahead), 'other')} ({view.names(wait.ahead)})"
-    if reuse.episode:
-        return f"It was back in the queue, where {others} waited as well; {running}"
-    return f"It joined the queue behind {others}; {running}"
+        return f"{came}, in which nobody else waited; {running}"
+    others = _count(len(wait.ahead), "other")
+    return f"{came}, in which {others} waited ({view.names(wait.ahead)}); {running}"
 
 
 def _explain_others(view: _View, others: Sequence[Refused]) -> None:
-    """What held up those whom it waited behind."""
+    """What held up those who were asked before it."""
     if not others:
-        view.add("Nobody before it was refused.")
+        view.add("Until it was first asked nobody was refused.")
         return
     total = sum(each.time_ns for each in others)
-    view.add(f"Meanwhile those before it were refused for {seconds(total)}, most of all")
+    view.add(f"Until it was first asked others were refused for {seconds(total)}, most of all")
     for each in sorted(others, key=lambda each: (-each.time_ns, each.start_ns))[:3]:
         why_refused = sentence(each, view.run.trace.memory)
         view.add(f"- request {view.name(each.request)} for {seconds(each.time_ns)}: {why_refused}")
@@ -297,15 +303,14 @@ def _explain_reuse(view: _View, reuse: Reuse, changes: Sequence[Change]) -> None
 
 def _change(view: _View, change: Change) -> str:
     """An event that changed what it could reuse while it waited."""
-    what = "state" if change.entry == "state" else "attention block"
-    name = f"the {what} {change.page.page}.{change.page.life} of request"
+    what = "state" if change.entry == "state" else "the attention block"
+    name = f"{what} {change.page.page}.{change.page.life}"
     depths = f"{change.before:,} -> {change.after:,} tokens"
+    producer = f"request {view.name(change.producer)}"
     if change.kind == "publish":
-        return (
-            f"{depths}: request {view.name(change.producer)} published {what} {change.page.page}."
-        )
+        return f"{depths}: {producer} published {name}."
     reason = why_lost(change.cause or "", change.act or "", view.name(change.request))
-    return f"{depths}: {name} {view.name(change.producer)} was lost: {reason}."
+    return f"{depths}: {name} of {producer} was lost: {reason}."
 
 
 def _explain_losses(view: _View, reuse: Reuse) -> None:
@@ -336,9 +341,9 @@ def _loss(view: _View, reuse: Reuse, lack: Lack) -> str:
 
 def _what(cached: Cached, lack: Lack) -> str:
     if cached.entry == "state":
-        return f"The state at {lack.boundary:,} tokens (page {cached.page})"
+        return f"The state at {lack.boundary:,} tokens ({cached.name})"
     return (
-        f"The attention block that ends at {cached.tokens:,} tokens (page {cached.page}), below "
+        f"The attention block that ends at {cached.tokens:,} tokens ({cached.name}), below "
         f"the boundary at {lack.boundary:,}"
     )
 
@@ -383,7 +388,15 @@ def _shortage(view: _View, preemption: Preemption) -> str:
 # -- which requests to ask about -------------------------------------------------------------------
 
 
-def _overview(run: TracedRun, given: Mapping[str, str]) -> str:
+def overview(run: TracedRun, ledger: str) -> str:
+    """The requests that lost most by eviction, and those that waited longest.
+
+    Args:
+        ledger: as it was typed, for the command to type next.
+
+    Raises:
+        TraceError: the events contradict each other.
+    """
     clock = Clock(run.trace)
     every = {lane.request: lane for lane in lanes(run.trace, clock)}
     view = _View(run=run, clock=clock, lanes=every)
@@ -411,7 +424,7 @@ def _overview(run: TracedRun, given: Mapping[str, str]) -> str:
     view.head(f"Waited longest ({sum(map(bool, waits.values()))} requests waited)")
     lines = [_waiter(view, number, waits[number], refused.get(number, [])) for number in slowest]
     _tabulate(view, ("request", "waited", "refused", "preempted", "longest refusal"), lines)
-    command = f"python -m analysis why ledger={given['ledger']} run={run.attempt_id} request=ID"
+    command = f"python -m analysis why ledger={ledger} run={run.attempt_id} request=ID"
     view.lines += ["", f"Ask about one of them: {command}"]
     return view.text
 

@@ -8,6 +8,7 @@ const OWNER_WORDS = {
   cached: "cached", free: "free",
 };
 const PHASES = ["waiting", "prefill", "decode", "preempted"];
+const RUNS = [1, 2];  // of these, those in which a request runs
 const MARKS = ["published", "lost", "retained", "pinned"];
 const MARK_SIGNS = { published: "▴", lost: "×", retained: "○", pinned: "■" };
 const HEIGHTS = { published: 0.74, lost: 0.26, retained: 0.74, pinned: 0.5 };  // in a lane
@@ -62,14 +63,15 @@ function unpack(data) {
   let place = 0;
   for (let lane = 0; lane < starts.length; lane++) {
     const first = place, count = data.lanes.phases[lane];
-    let now = starts[lane];
+    let now = starts[lane], ran = Infinity;
     for (; place < first + count; place++) {
       now += data.phases.gap[place];
       data.phases.gap[place] = now;  // its start from here on
+      if (RUNS.includes(data.phases.kind[place])) ran = Math.min(ran, now);
       now += data.phases.length[place];
     }
     lanes.push({
-      id: data.lanes.id[lane], start: starts[lane], end: now, first, last: place,
+      id: data.lanes.id[lane], start: starts[lane], ran, end: now, first, last: place,
       tokens: data.lanes.tokens[lane], finished: data.lanes.finished[lane],
     });
   }
@@ -338,6 +340,7 @@ class LanePanel extends Panel {
     super(canvas, Math.min(Math.max(run.lanes.length * 3, 240), 900) + FOOT);
     this.run = run;
     this.chosen = null;
+    this.onlyRan = false;
   }
 
   /* The requests that are there in the time in view. */
@@ -345,7 +348,8 @@ class LanePanel extends Panel {
     this.shown = [];
     this.row = new Int32Array(this.run.lanes.length).fill(-1);
     this.run.lanes.forEach((lane, i) => {
-      if (lane.end >= view.from && lane.start <= view.to) {
+      const from = this.onlyRan ? lane.ran : lane.start;
+      if (lane.end >= view.from && from <= view.to) {
         this.row[i] = this.shown.length;
         this.shown.push(i);
       }
@@ -765,6 +769,10 @@ function start(run) {
   $("left").onclick = () => move(-0.3);
   $("right").onclick = () => move(0.3);
   $("whole").onclick = () => show(0, end);
+  $("ran").onchange = () => {
+    lanes.onlyRan = $("ran").checked;
+    redraw();
+  };
   $("theme").onclick = () => {
     const root = document.documentElement, isDark = getComputedStyle(root).colorScheme === "dark";
     root.dataset.theme = isDark ? "light" : "dark";
