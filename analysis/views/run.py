@@ -73,7 +73,7 @@ def open_run(given: Mapping[str, str]) -> TracedRun:
         ledger = Ledger.read(path)
         attempts = ledger.attempts()
     except LedgerError as error:
-        raise AnalysisError(f"ledger={path}: {error}") from None
+        raise AnalysisError(f"ledger={error}") from None
     attempt_id = _attempt(ledger, attempts, given.get("run"), path)
     row = _records(attempts[attempts["attempt_id"] == attempt_id])[0]
     try:
