@@ -201,7 +201,7 @@ def test_what_a_request_lacked_was_computed_and_is_gone(case: ToyCase) -> None:
 @EXAMPLES
 def test_nothing_is_lacking_where_nothing_is_ever_lost(case: ToyCase) -> None:
     trace, record = traced(case)
-    if not record.counters["lost_checkpoints"] + record.counters["lost_blocks"]:
+    if not (record.counters["lost_checkpoints"] or record.counters["lost_blocks"]):
         assert all(not each.lacks for each in reuses(trace))
 
 
