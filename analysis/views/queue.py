@@ -27,6 +27,10 @@ class Wait:
     num_without_chunk: int
     """Times that it was asked and neither refused nor admitted: the step had no tokens left for a
     first chunk."""
+    num_steps: int
+    """Steps that started while it waited, with their work."""
+    prefill_tokens: int
+    decode_tokens: int
     num_full_steps: int | None
     """Steps that ran with as many requests as the cap allows; None if no cap is known."""
 
@@ -42,6 +46,7 @@ def wait_of(trace: Trace, reuse: Reuse, clock: Clock, *, cap: int | None) -> Wai
     passed: list[int] = []
     first_asked: Event | None = None
     num_asked = num_not_ready = num_refused = num_full = 0
+    num_steps = prefill_tokens = decode_tokens = 0
     for event in trace.rows("enter", "lookup", "refuse", "adopt", "release", "step"):
         if event.seq >= adopted:
             break
@@ -51,6 +56,10 @@ def wait_of(trace: Trace, reuse: Reuse, clock: Clock, *, cap: int | None) -> Wai
         if event.kind == "step":
             if inside and cap is not None and event.running >= cap:
                 num_full += event.count
+            if inside:
+                num_steps += event.count
+                prefill_tokens += event.count * event.prefill_tokens
+                decode_tokens += event.count * event.decode_tokens
         elif event.kind == "enter":
             queue[event.request] = None
             if inside:
@@ -80,6 +89,9 @@ def wait_of(trace: Trace, reuse: Reuse, clock: Clock, *, cap: int | None) -> Wai
         first_asked_ns=None if asked_ns is None else min(asked_ns, adopted_ns),
         num_not_ready=num_not_ready,
         num_without_chunk=max(num_asked - 1 - num_not_ready - num_refused, 0),
+        num_steps=num_steps,
+        prefill_tokens=prefill_tokens,
+        decode_tokens=decode_tokens,
         num_full_steps=None if cap is None else num_full,
     )
 

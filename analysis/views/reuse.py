@@ -72,16 +72,21 @@ class Reuse:
     entry_tokens: int
     """Jenter."""
     adopted: Depths
-    """At the admission: Amax, Rmax and Jadopt."""
+    """At the admission: Amax, Rmax and the joint depth on the grid."""
     ever_tokens: int
     """Jever."""
     lacks: list[Lack] = field(default_factory=list)
     """What it lacked at the deepest boundary, the state first; empty where it lacked nothing."""
 
     @property
+    def adopted_tokens(self) -> int:
+        """Jadopt; a leaf may lie beyond all boundaries."""
+        return int(self.adopt.tokens)
+
+    @property
     def lost_tokens(self) -> int:
         """Tokens that evictions made it compute again."""
-        return max(self.ever_tokens - self.adopted.joint, 0)
+        return max(self.ever_tokens - self.adopted_tokens, 0)
 
     @property
     def culprit(self) -> Lack | None:
@@ -235,6 +240,8 @@ def why_lost(cause: str, act: str, name: str | None) -> str:
         return "it was withdrawn, because its producer left before the step computed it"
     if cause == "reset":
         return "the prefix cache was emptied"
+    if cause == "leaf":
+        return "younger leaves took its place"
     how = "its slab was reclaimed" if cause == "slab" else "its page was reassigned"
     if name is None:
         return f"{how} ({act})"

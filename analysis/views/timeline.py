@@ -25,7 +25,7 @@ from analysis.views.states import Mark, MarkKind, marks
 from hsexp.trace import TraceError
 
 MAX_SAMPLES = 12_000
-"""Moments of the pools, and stretches of steps, that a page holds."""
+"""Moments of the pools, and of the requests that run and wait, that a page holds."""
 
 _MARKS: tuple[MarkKind, ...] = ("published", "lost", "retained", "pinned")
 """In the order of the page."""
@@ -111,7 +111,7 @@ def page_data(run: TracedRun) -> dict[str, Any]:
             for pool in trace.memory.pools
         ],
         "samples": _samples(shown, len(trace.memory.pools)),
-        "steps": _steps(run, clock),
+        "load": _load(every),
         "lanes": _lanes(every),
         "phases": _phases(every, notes),
         "notes": notes.texts,
@@ -133,17 +133,19 @@ def _samples(shown: Sequence[Sample], num_pools: int) -> dict[str, Any]:
     }
 
 
-def _steps(run: TracedRun, clock: Clock) -> dict[str, Any]:
-    """Requests that run and wait."""
+def _load(every: Sequence[Lane]) -> dict[str, Any]:
+    """Requests that run and wait, whenever one of them changes."""
+    changes: dict[int, list[int]] = {0: [0, 0]}
+    for lane in every:
+        for phase in lane.phases:
+            column = int(phase.kind in ("waiting", "preempted"))
+            changes.setdefault(_us(phase.start_ns), [0, 0])[column] += 1
+            changes.setdefault(_us(phase.end_ns), [0, 0])[column] -= 1
+    running = waiting = 0
     rows: list[tuple[int, int, int]] = []
-    before = 0
-    for event in sorted(run.trace.rows("step"), key=lambda event: event.step):
-        time = _us(clock.start(event.step))
-        if time > before:
-            rows.append((before, 0, 0))  # nothing ran
-        rows.append((time, event.running, event.waiting))
-        before = _us(clock.end(event.step + event.count - 1))
-    rows.append((before, 0, 0))
+    for time, change in sorted(changes.items()):
+        running, waiting = running + change[0], waiting + change[1]
+        rows.append((time, running, waiting))
     kept = _busiest(rows, MAX_SAMPLES)
     return {
         "time": _differences([time for time, _, _ in kept]),
@@ -222,7 +224,7 @@ class _Notes:
         reuse = self._reuses.get((lane.request, phase.episode))
         if phase.kind == "decode" or reuse is None:
             return ""
-        text = f"adopted {reuse.adopted.joint:,} of {reuse.enter.tokens:,} tokens"
+        text = f"adopted {reuse.adopted_tokens:,} of {reuse.enter.tokens:,} tokens"
         if reuse.lost_tokens:
             text += f", {reuse.lost_tokens:,} fewer because of evictions"
         return text
@@ -232,6 +234,7 @@ _CAUSES = {
     "admit": "its page went to the admission of",
     "extend": "its page went to the next step of",
     "slab": "its slab was reclaimed for",
+    "leaf": "younger leaves took its place, of",
     "withdrawn": "withdrawn, because its step was given up, by",
     "other": "its page was needed",
 }
@@ -242,7 +245,7 @@ def _cause(mark: Mark) -> int:
     names = list(_CAUSES)
     if mark.kind != "lost":
         return 0
-    name = mark.cause if mark.cause in ("slab", "withdrawn") else mark.act
+    name = mark.cause if mark.cause in ("slab", "leaf", "withdrawn") else mark.act
     return names.index(name if name in names else "other")
 
 

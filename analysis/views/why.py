@@ -182,6 +182,12 @@ def _explain_wait(
     what = "Why it waited" if reuse.episode == 0 else f"Why it waited to come back ({_nth(reuse)})"
     view.head(f"{what}: {seconds(adopted - entered)}")
     view.at(entered, _entry(view, reuse, wait))
+    if wait.num_steps:
+        view.add(
+            f"Meanwhile {_count(wait.num_steps, 'step')} started, with "
+            f"{_count(wait.prefill_tokens, 'token')} to prefill and "
+            f"{wait.decode_tokens:,} to decode."
+        )
     if wait.num_full_steps:
         view.add(
             f"In {wait.num_full_steps:,} steps as many requests ran as the cap allows, so that "
@@ -257,7 +263,7 @@ def _explain_reuse(view: _View, reuse: Reuse, changes: Sequence[Change]) -> None
     again = "" if reuse.episode == 0 else f" when it came back ({_nth(reuse)})"
     view.head(f"What it could have reused{again}")
     deepest = len(enter.boundary_keys) * grid
-    if not deepest:
+    if not deepest and not reuse.adopted_tokens:
         view.say(
             f"Nothing: it had {enter.tokens:,} tokens, and the first boundary of the checkpoint "
             f"grid is at {grid:,}."
@@ -267,7 +273,7 @@ def _explain_reuse(view: _View, reuse: Reuse, changes: Sequence[Change]) -> None
     view.say(
         f"Of its {enter.tokens:,} tokens it could reuse {deepest:,} at most, in steps of {grid:,}. "
         f"The cache had {reuse.entry_tokens:,} when it joined the queue (Jenter), {best:,} at best "
-        f"while it waited, and {adopted.joint:,} when it was admitted (Jadopt)."
+        f"while it waited, and {reuse.adopted_tokens:,} when it was admitted (Jadopt)."
     )
     if len(changes) > _MOST_CHANGES:
         view.add(f"After {_count(len(changes) - _MOST_CHANGES, 'earlier change')} of that depth:")
@@ -277,12 +283,12 @@ def _explain_reuse(view: _View, reuse: Reuse, changes: Sequence[Change]) -> None
         f"At its admission attention reached {adopted.attention:,} tokens (Amax) and a recurrent "
         f"state {adopted.recurrent:,} (Rmax)."
     )
-    if reuse.ever_tokens > adopted.joint:
+    if reuse.lost_tokens:
         view.say(
             f"If nothing had been evicted, it would have adopted {reuse.ever_tokens:,}: it "
             f"computed {reuse.lost_tokens:,} tokens that had been computed before."
         )
-    elif reuse.ever_tokens == deepest:
+    elif reuse.adopted_tokens >= deepest:
         view.say("It got all that there was.")
     else:
         beyond = f" beyond {reuse.ever_tokens:,} tokens" if reuse.ever_tokens else ""
@@ -446,7 +452,7 @@ def _loser(view: _View, own: Sequence[Reuse], lost: int) -> tuple[str, ...]:
     return (
         view.lanes[worst.request].id,
         f"{lost:,}",
-        f"{worst.adopted.joint:,}",
+        f"{worst.adopted_tokens:,}",
         f"{worst.ever_tokens:,}",
         because,
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from toy_cases import ToyCase, toy_cases
+from toy_cases import ToyCase, talking_cases, toy_cases
 from toy_engine import play, request, toy_memory
 
 from analysis.errors import AnalysisError
@@ -32,6 +32,8 @@ from hsexp.measure.records import RunRecord
 from hsexp.trace import Trace, TraceRecorder
 from hsexp.trace.episodes import episodes
 from hsexp.trace.supply import Supply
+
+CASES = toy_cases() | talking_cases()
 
 EXAMPLES = settings(max_examples=60, deadline=None)
 
@@ -66,7 +68,7 @@ def played(*requests: Mapping[str, Any], organization: str, num_pages: int, **me
 # -- lanes -----------------------------------------------------------------------------------------
 
 
-@given(toy_cases())
+@given(CASES)
 @EXAMPLES
 def test_phases_of_a_request_are_those_of_its_record(case: ToyCase) -> None:
     trace, record = traced(case)
@@ -93,7 +95,7 @@ def test_phases_of_a_request_are_those_of_its_record(case: ToyCase) -> None:
 # -- pools -----------------------------------------------------------------------------------------
 
 
-@given(toy_cases())
+@given(CASES)
 @EXAMPLES
 def test_owners_add_up_to_the_usable_pages_at_every_moment(case: ToyCase) -> None:
     trace, _ = traced(case)
@@ -109,7 +111,7 @@ def test_owners_add_up_to_the_usable_pages_at_every_moment(case: ToyCase) -> Non
     assert sum(found[-1].pages[0][: OWNERS.index("cached")]) == 0  # everything was given back
 
 
-@given(toy_cases())
+@given(CASES)
 @EXAMPLES
 def test_progress_reaches_the_tokens_that_each_request_left_with(case: ToyCase) -> None:
     trace, _ = traced(case)
@@ -132,7 +134,7 @@ def test_pages_are_stranded_while_another_pool_has_none() -> None:
 # -- checkpoints -----------------------------------------------------------------------------------
 
 
-@given(toy_cases())
+@given(toy_cases())  # the counters leave out leaves
 @EXAMPLES
 def test_every_publication_loss_retention_and_pin_has_a_mark(case: ToyCase) -> None:
     trace, record = traced(case)
@@ -158,7 +160,7 @@ def test_a_state_keeps_its_identity_until_its_page_is_taken_again() -> None:
 # -- reuse -----------------------------------------------------------------------------------------
 
 
-@given(toy_cases())
+@given(CASES)
 @EXAMPLES
 def test_depths_of_a_view_are_those_of_the_episodes(case: ToyCase) -> None:
     trace, _ = traced(case)
@@ -172,7 +174,7 @@ def test_depths_of_a_view_are_those_of_the_episodes(case: ToyCase) -> None:
         assert reuse.ever_tokens >= reuse.adopted.joint
 
 
-@given(toy_cases())
+@given(CASES)
 @EXAMPLES
 def test_what_a_request_lacked_was_computed_and_is_gone(case: ToyCase) -> None:
     trace, _ = traced(case)
@@ -197,7 +199,7 @@ def test_what_a_request_lacked_was_computed_and_is_gone(case: ToyCase) -> None:
     assert len(at_admission) == len(found)
 
 
-@given(toy_cases())
+@given(CASES)
 @EXAMPLES
 def test_nothing_is_lacking_where_nothing_is_ever_lost(case: ToyCase) -> None:
     trace, record = traced(case)
@@ -205,7 +207,7 @@ def test_nothing_is_lacking_where_nothing_is_ever_lost(case: ToyCase) -> None:
         assert all(not each.lacks for each in reuses(trace))
 
 
-@given(toy_cases())
+@given(CASES)
 @EXAMPLES
 def test_refusals_are_those_that_the_memory_counted(case: ToyCase) -> None:
     trace, record = traced(case)
@@ -217,7 +219,7 @@ def test_refusals_are_those_that_the_memory_counted(case: ToyCase) -> None:
             assert each.start_ns <= each.end_ns <= following.start_ns
 
 
-@given(toy_cases())
+@given(CASES)
 @EXAMPLES
 def test_every_preemption_has_somebody_who_found_no_room(case: ToyCase) -> None:
     trace, record = traced(case)
@@ -331,7 +333,7 @@ def test_an_overview_lists_who_lost_and_who_waited() -> None:
     assert "python -m analysis why ledger=LEDGER run=toy-1 request=ID" in text
 
 
-@given(toy_cases())
+@given(CASES)
 @EXAMPLES
 def test_why_has_an_answer_for_every_request(case: ToyCase) -> None:
     trace, _ = traced(case)
@@ -375,7 +377,7 @@ def test_a_page_says_what_ran() -> None:
     assert "measured" not in page
 
 
-@given(toy_cases())
+@given(CASES)
 @EXAMPLES
 def test_data_of_a_page_adds_up(case: ToyCase) -> None:
     trace, _ = traced(case)
@@ -391,6 +393,10 @@ def test_data_of_a_page_adds_up(case: ToyCase) -> None:
     assert min(columns["length"], default=0) >= 0 and min(columns["gap"], default=0) >= 0
     assert len({len(column) for column in data["marks"].values()}) == 1
     assert min(data["marks"]["time"], default=0) >= 0
+    load = data["load"]
+    assert min(load["running"] + load["waiting"]) >= 0
+    assert load["running"][-1] == load["waiting"][-1] == 0
+    assert max(load["running"]) <= case.engine["cap"]
 
 
 def test_a_page_holds_its_data_as_it_was_made() -> None:
@@ -464,7 +470,7 @@ def check_format(data: Mapping[str, Any]) -> None:
     json.dumps(data, allow_nan=False)
 
 
-@given(toy_cases())
+@given(CASES)
 @EXAMPLES
 def test_a_perfetto_file_has_the_form_of_trace_events(case: ToyCase) -> None:
     trace, _ = traced(case)

@@ -81,7 +81,7 @@ function unpack(data) {
     phases: { ...data.phases, start: data.phases.gap },
     marks: { ...data.marks, time: sums(data.marks.time) },
     samples: { ...data.samples, time: sums(data.samples.time) },
-    steps: { ...data.steps, time: sums(data.steps.time) },
+    load: { ...data.load, time: sums(data.load.time) },
   };
 }
 
@@ -465,13 +465,13 @@ class Overview extends Panel {
     super(canvas, 46);
     this.run = run;
     this.most = 1;
-    run.steps.running.forEach((running, i) => {
-      this.most = Math.max(this.most, running + run.steps.waiting[i]);
+    run.load.running.forEach((running, i) => {
+      this.most = Math.max(this.most, running + run.load.waiting[i]);
     });
   }
 
   draw(view) {
-    const pen = this.begin(), { time, running, waiting } = this.run.steps;
+    const pen = this.begin(), { time, running, waiting } = this.run.load;
     const whole = { from: 0, to: view.end, end: view.end };
     const y = (count) => 42 - count / this.most * 38;
     const drawn = columns(this, whole, time, (one, other) =>
@@ -496,10 +496,10 @@ class Overview extends Panel {
 
   hit(x, _, view) {
     const whole = { from: 0, to: view.end }, time = this.time(x, whole);
-    const place = lastUpTo(this.run.steps.time, time);
+    const place = lastUpTo(this.run.load.time, time);
     if (place < 0) return null;
     return { lines: [moment(time, whole),
-      `${number(this.run.steps.running[place])} requests run, ${number(this.run.steps.waiting[place])} wait`] };
+      `${number(this.run.load.running[place])} requests run, ${number(this.run.load.waiting[place])} wait`] };
   }
 }
 
