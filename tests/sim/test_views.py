@@ -155,6 +155,9 @@ def test_a_state_keeps_its_identity_until_its_page_is_taken_again() -> None:
         ("lost", "3.1", 0),
         ("published", "3.2", 1),
     ]
+    # It is published when the first step ends: 10 ms, and 0.1 ms for each of 8 tokens.
+    assert found[0].time_ns == 10_800_000
+    assert found[1].time_ns == 1_000_000_000
 
 
 # -- reuse -----------------------------------------------------------------------------------------
@@ -225,8 +228,10 @@ def test_every_preemption_has_somebody_who_found_no_room(case: ToyCase) -> None:
     trace, record = traced(case)
     found = preemptions(trace)
     assert len(found) == record.counters["preemptions"]
+    shorts = [event.seq for event in trace.rows("short")]
     for each in found:
         assert each.short is not None and each.short.step == each.release.step
+        assert each.short.seq == max(seq for seq in shorts if seq < each.release.seq)
         assert each.recomputed_tokens <= each.release.tokens
 
 
