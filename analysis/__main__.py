@@ -31,6 +31,14 @@ config_dir=DIR, to DIR/device/NAME.yaml.
 python -m analysis beside measured=DIR simulated=DIR [out=DIR]
 
 Runs of a calibrated simulator beside the measured runs of the same requests.
+
+python -m analysis timeline ledger=DIR [run=ATTEMPT_OR_CELL] [out=FILE.html]
+python -m analysis perfetto ledger=DIR [run=ATTEMPT_OR_CELL] [out=FILE.json]
+python -m analysis why ledger=DIR [run=ATTEMPT_OR_CELL] [request=ID]
+
+One traced run (trace=true): as a page, as a file for Perfetto or Chrome, and why a request waited,
+what it could have reused and who evicted it. Without request=, why lists the requests that lost
+most by eviction and those that waited longest. Files go to <ledger>/analysis.
 """
 
 import hsexp.starting  # noqa: F401, I001
@@ -53,6 +61,9 @@ from analysis.errors import NoInputsError
 from analysis.side_by_side import compare_ledgers
 from analysis.tables import TABLES, derive, make
 from analysis.tables.table import Table, write
+from analysis.views.perfetto import perfetto
+from analysis.views.timeline import timeline
+from analysis.views.why import why
 from hsexp.console import make_console
 
 COMPARISON_WIDTH = 150
@@ -81,6 +92,13 @@ def main(arguments: Sequence[str]) -> None:
         case "beside":
             console.width = max(console.width, COMPARISON_WIDTH)
             print_and_write(*compare_ledgers(arguments[1:]), console)
+        case "timeline":
+            console.print(f"page written: {timeline(arguments[1:])}", markup=False)
+        case "perfetto":
+            path = perfetto(arguments[1:])
+            console.print(f"trace written: {path}; open it at ui.perfetto.dev", markup=False)
+        case "why":
+            console.print(why(arguments[1:]), markup=False)
         case _:
             _make_tables(arguments, console)
 
@@ -127,8 +145,8 @@ def print_tables(
             lacking[name] = str(table)
     if num_tables == 0:
         raise NoInputsError("; ".join(dict.fromkeys(lacking.values())))
-    for name, why in lacking.items():
-        console.print(f"{name}: {why}", markup=False)
+    for name, reason in lacking.items():
+        console.print(f"{name}: {reason}", markup=False)
 
 
 def print_and_write(tables: Iterable[Table], folder: Path | None, console: Console) -> None:

@@ -98,6 +98,11 @@ TYPED = {
     "python -m figures campaign=q6": Typed(more="seeds=76400-76401", shows="figure-6.pdf"),
     "python -m analysis table=G-7 source=paper": Typed(shows="G-7.csv"),
     "python -m analysis compare=paper": Typed(shows="compare-goals.csv"),
+    "python -m analysis timeline ledger=ledgers/q7/sim run=TRACED": Typed(shows="page written: "),
+    "python -m analysis perfetto ledger=ledgers/q7/sim run=TRACED": Typed(shows="trace written: "),
+    "python -m analysis why ledger=ledgers/q7/sim run=TRACED request=3": Typed(
+        shows="Why it waited"
+    ),
     "python -m analysis calibrate ledger=DIR device=NAME": Typed(
         instead=(("NAME", "OTHER"),), shows="--config-dir conf-local device=OTHER"
     ),
@@ -139,6 +144,8 @@ class Workplace:
     folder: Path
     attempt: str
     """An attempt of the ledger DIR."""
+    traced: str
+    """A traced attempt of Q7."""
 
 
 @pytest.fixture(scope="module")
@@ -159,16 +166,17 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
     for command in (
         f"python -m hsexp campaign=q6 {SMALL} stage=run",
         f"{SIMULATED} {MEASURED_CELL} record_steps=true",
+        f"python -m hsexp campaign=q7 trace=true {ONE_RUN}",
     ):
         done = commands.run(*shlex.split(command)[3:], cwd=folder)
         assert done.returncode == 0, done.stderr
-    measured, simulated = (
+    measured, simulated, traced = (
         Ledger.read(folder / path).attempts()["attempt_id"].iloc[0]
-        for path in ("ledgers/q1/vllm", "DIR")
+        for path in ("ledgers/q1/vllm", "DIR", "ledgers/q7/sim")
     )
     export = (f"export={measured}", "ledger=ledgers/q1/vllm", "out=RESULT.json")
     commands.run(*export, cwd=folder, module="runners.interop").check_returncode()
-    return Workplace(folder=folder, attempt=simulated)
+    return Workplace(folder=folder, attempt=simulated, traced=traced)
 
 
 def _write(path: Path, text: str) -> None:
@@ -191,7 +199,7 @@ def test_a_command_of_the_readme_does_what_it_says(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     typed = TYPED[command]
-    line = command.replace("ATTEMPT", workplace.attempt)
+    line = command.replace("ATTEMPT", workplace.attempt).replace("TRACED", workplace.traced)
     for placeholder, value in typed.instead:
         line = line.replace(placeholder, value)
     program, *words = shlex.split(f"{line} {typed.more}")

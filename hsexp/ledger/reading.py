@@ -187,6 +187,14 @@ class LedgerReader:
             return False
         return reader._files["steps"].has(attempt_id, reader._log.latest())
 
+    def has_trace(self, attempt_id: str) -> bool:
+        """Whether an attempt has a trace, in this ledger or the one reused."""
+        try:
+            reader, stands_as = self._where(attempt_id, self._log.current())
+        except LedgerError:  # the other ledger is gone
+            return False
+        return reader._files["traces"].has(stands_as, reader._log.latest())
+
     def requests(self, cell_ids: Iterable[str] | None = None) -> pd.DataFrame:
         """The concatenated request tables of cells (default: all accepted ones).
 
