@@ -78,3 +78,20 @@ def test_what_does_not_apply_to_an_organization_is_empty(ledgers):
     assert d0[["slot_percent", "max_slabs", "reclaimed_slabs"]].isna().all()
     assert s2[["stranded_percent"]].isna().all() and s2["max_slabs"] >= 1
     assert 0 < d0["padding_percent"] < s2["padding_percent"]
+
+
+def test_b1_has_every_value_that_the_runs_recorded_with_how_many_have_it(ledgers):
+    rows = make("B-1", ledgers).rows
+    attempts = ledgers.attempts("submitted_work")
+    for item in ("engine", "CPU", "python", "numpy"):
+        assert rows[rows["item"] == item]["num_runs"].sum() == len(attempts)
+    assert rows[rows["item"] == "data"]["value"].tolist() == ["simulated"]
+
+
+def test_c1_counts_what_each_campaign_plans_and_what_its_ledger_has(ledgers):
+    rows = make("C-1", ledgers).rows.set_index("campaign")
+    assert rows.loc["q6", "num_planned"] == 360
+    assert pd.isna(rows.loc["q6", "num_accepted"])
+    accepted = len(ledgers.frame("submitted_work"))
+    assert rows.loc["submitted_work", "num_accepted"] == accepted > 0
+    assert "q10" not in rows.index
