@@ -45,7 +45,9 @@ class Checks:
     labels: Counter[Label] = field(default_factory=Counter)
     """The same calls by what followed."""
     passed_at_zero: Counter[int] = field(default_factory=Counter)
-    """Calls of running requests that needed nothing of a pool without a free page, by pool."""
+    """Calls of running requests that needed nothing of a pool without a free page, by pool. Calls
+    are taken in running order; steps that separate prefill (Appendix C.1) call prefills first, and
+    the count is then approximate."""
     preemptions: list[Preemption] = field(default_factory=list)
 
 
