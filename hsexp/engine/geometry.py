@@ -17,9 +17,9 @@ from vllm.model_executor.layers.mamba.mamba_utils import is_conv_state_dim_first
 from vllm.model_executor.models import ModelRegistry
 from vllm.utils.torch_utils import STR_DTYPE_TO_TORCH_DTYPE
 
-from hsexp.config.base import ConfigError
+from hsexp.config.base import ConfigError, parse_union
 from hsexp.config.catalog import read_option, standing_options
-from hsexp.memory.geometry import ModelConfig, StateGeometry
+from hsexp.memory.geometry import ModelConfig, ServedModel, StateGeometry
 
 _KINDS = {
     "attention": (1, 0),
@@ -65,7 +65,8 @@ def model_of(vllm_config: VllmConfig) -> ModelConfig:
             f"mamba_cache_dtype {cache.mamba_cache_dtype}: convolution states in "
             f"{states.conv_dtype} beside KV in {kv_dtype} are not supported"
         )
-    shape = ModelConfig.parse(
+    shape: ModelConfig = parse_union(
+        ServedModel,
         {
             "name": name,
             "num_attention_layers": num_attention,

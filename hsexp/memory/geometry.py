@@ -162,8 +162,9 @@ def _require_mamba2(given: Any) -> Any:
 def _require_whole_groups(model: ModelConfig) -> ModelConfig:
     if model.num_missing_layers:
         raise ValueError(
-            f"{model.name} has {model.num_recurrent_layers} recurrent layers, which is no multiple "
-            f"of its {model.num_attention_layers} attention layers: only a simulation serves it"
+            f"num_recurrent_layers {model.num_recurrent_layers} must be a multiple of "
+            f"num_attention_layers {model.num_attention_layers} in a real engine; only a "
+            f"simulation serves {model.name}"
         )
     return model
 
