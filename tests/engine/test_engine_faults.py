@@ -204,10 +204,12 @@ class Withdrawals(Observer):
         self.lost: Counter[str] = Counter()
 
     def on_lose_blocks(self, pool: int, pages: Sequence[int], cause: LossCause) -> None:
-        self.lost["attention"] += len(pages) * (cause == "withdrawn")
+        if cause == "withdrawn":
+            self.lost["attention"] += len(pages)
 
     def on_lose_state(self, state: Checkpoint, cause: LossCause) -> None:
-        self.lost["checkpoint"] += cause == "withdrawn"
+        if cause == "withdrawn":
+            self.lost["checkpoint"] += 1
 
 
 def test_a_step_that_is_taken_back_leaves_nothing_that_others_find(
