@@ -13,6 +13,7 @@ from typing import TypeVar
 from bench_sim import SEEDS, run_config
 from rich.table import Table
 
+from hsexp.config.catalog import read_option
 from hsexp.console import make_console
 from hsexp.ledger import encode_arrow
 from hsexp.measure.metrics import summarize
@@ -45,7 +46,8 @@ def main() -> None:
     for column in ("organization", "untraced", "rows", "table", "Parquet", "in all", "events"):
         table.add_column(column)
     for organization in ("s0", "s1", "s2", "d0"):
-        config = run_config(organization, seed=SEEDS[0])
+        budget = read_option("budget", "b63")
+        config = run_config(organization, budget=budget, seed=SEEDS[0])
         workload = build(config.workload, config.arrivals, SEEDS[0])
         tried = [parts(config, workload) for _ in range(options.repeats)]
         plain, rows, made, encoded = (min(column) for column in zip(*tried, strict=True))
