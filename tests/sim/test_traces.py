@@ -12,6 +12,7 @@ from hsexp.memory import Hit, HybridMemory, SequenceMemory
 from hsexp.trace import Trace, TraceError, TraceRecorder
 from hsexp.trace.episodes import episodes
 from hsexp.trace.schema import COLUMNS, SCHEMA
+from hsexp.trace.supply import Supply
 
 
 class Watched(TraceRecorder):
@@ -190,3 +191,26 @@ def test_an_event_has_the_columns_of_its_kind_and_no_others() -> None:
     assert {name for name, nulls in filled.items() if not nulls} == {
         "kind", "seq", "step", "request", "episode", "start", "tokens",
     }  # fmt: skip
+
+
+def test_what_a_step_publishes_ahead_is_visible_in_it_and_computed_after_it() -> None:
+    trace = Trace(whole())
+    first = next(event for event in trace.rows("publish") if event.entry == "state" and event.ahead)
+    (enter,) = trace.rows("enter")
+    supply = Supply(trace.memory)
+    for event in trace.rows("publish"):
+        if event.step <= first.step:
+            supply.apply(event)
+    reached = trace.memory.checkpoint_grid
+    depths = {
+        (mask, step): supply.depths(enter.keys, enter.boundary_keys, mask, step=step).joint
+        for step in (first.step, first.step + 1)
+        for mask in ("M0", "M1")
+    }
+    assert depths == {
+        ("M0", first.step): 0,
+        ("M1", first.step): first.tokens,
+        ("M0", first.step + 1): first.tokens,
+        ("M1", first.step + 1): first.tokens,
+    }
+    assert first.tokens % reached == 0
