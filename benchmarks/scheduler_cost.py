@@ -305,23 +305,44 @@ def same_work(runs: dict[Subject, list[Run]]) -> Iterator[str]:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the command line asks for."""
+
+    is_quick: bool
+    counts_core_time: bool
+    loads: list[Load]
+
+    @classmethod
+    def parse(cls, description: str | None) -> "Options":
+        parser = argparse.ArgumentParser(description=description)
+        parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller loads")
+        parser.add_argument(
+            "--cpu-time",
+            action="store_true",
+            help="count this process's time on a core instead of wall time: for a busy machine",
+        )
+        arguments = parser.parse_args()
+        if arguments.quick:
+            loads = [shared_prefixes(100), decodes(256, 100)]
+        else:
+            loads = [shared_prefixes(300), decodes(256, 700)]
+        return cls(
+            is_quick=arguments.quick,
+            counts_core_time=arguments.cpu_time,
+            loads=loads,
+        )
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        return time.process_time if self.counts_core_time else time.perf_counter
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller loads")
-    parser.add_argument(
-        "--cpu-time",
-        action="store_true",
-        help="count this process's time on a core instead of wall time: for a busy machine",
-    )
-    arguments = parser.parse_args()
+    options = Options.parse(__doc__)
     logging.disable(logging.WARNING)
-    clock = time.process_time if arguments.cpu_time else time.perf_counter
-    repeats = 3 if arguments.quick else 7
-    loads = (
-        [shared_prefixes(100), decodes(256, 100)]
-        if arguments.quick
-        else [shared_prefixes(300), decodes(256, 700)]
-    )
+    clock, loads = options.clock, options.loads
+    repeats = 3 if options.is_quick else 7
     console = make_console()
     start, cpu_start = time.perf_counter(), time.process_time()
     for load in loads:
@@ -333,10 +354,8 @@ def main() -> None:
         for line in same_work(runs):
             console.print(line)
     share = (time.process_time() - cpu_start) / (time.perf_counter() - start)
-    console.print(
-        f"Times are {'on a core' if arguments.cpu_time else 'wall times'}; this process had a core "
-        f"for {share:.0%} of the time."
-    )
+    times = "on a core" if options.counts_core_time else "wall times"
+    console.print(f"Times are {times}; this process had a core for {share:.0%} of the time.")
 
 
 if __name__ == "__main__":

@@ -17,11 +17,10 @@ from hsexp.config.catalog import read_option
 from hsexp.console import make_console
 from hsexp.ledger import encode_arrow
 from hsexp.measure.metrics import summarize
-from hsexp.measure.records import RunRecord
 from hsexp.plan.run import RunConfig
-from hsexp.sim.engine import simulate
 from hsexp.trace import Trace, TraceRecorder
 from hsexp.workload import Workload, build
+from runners.sim import simulate_run
 
 T = TypeVar("T")
 
@@ -64,7 +63,7 @@ def main() -> None:
 
 def parts(config: RunConfig, workload: Workload) -> tuple[float, float, float, float]:
     """Seconds of an untraced run, and what rows, table and Parquet add."""
-    plain_s, _ = timed(lambda: summarize(run(config, workload, None)))
+    plain_s, _ = timed(lambda: summarize(simulate_run(config, workload)))
     recorder = TimedRecorder()
     traced_s, trace = timed(lambda: traced(config, workload, recorder))
     parquet_s, _ = timed(lambda: encode_arrow(trace.table))
@@ -72,24 +71,10 @@ def parts(config: RunConfig, workload: Workload) -> tuple[float, float, float, f
 
 
 def traced(config: RunConfig, workload: Workload, recorder: TraceRecorder) -> Trace:
-    record = run(config, workload, recorder)
+    record = simulate_run(config, workload, recorder)
     summarize(record)
     assert record.trace is not None
     return record.trace
-
-
-def run(config: RunConfig, workload: Workload, recorder: TraceRecorder | None) -> RunRecord:
-    return simulate(
-        workload,
-        config.memory(),
-        scheduler=config.scheduler,
-        device=config.device,
-        cap=config.admission.cap,
-        max_model_tokens=config.model.max_model_tokens,
-        paged=config.paged,
-        waiting=config.waiting,
-        trace=recorder,
-    )
 
 
 def timed(call: Callable[[], T]) -> tuple[float, T]:

@@ -10,16 +10,14 @@ repetitions, in brackets that of the best. What a trace costs a whole engine is 
 last column says how much a step of 20 ms would grow.
 """
 
-import argparse
 import logging
 import tempfile
-import time
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from rich.table import Table
-from scheduler_cost import Load, Run, Subject, decodes, run, shared_prefixes
+from scheduler_cost import Load, Options, Run, Subject, run
 
 from hsexp.console import make_console
 from hsexp.engine.recording import KEY, TRACE_KEY, RecordingScheduler
@@ -81,22 +79,10 @@ def growth(runs: dict[bool, list[Run]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller loads")
-    parser.add_argument(
-        "--cpu-time",
-        action="store_true",
-        help="count this process's time on a core instead of wall time: for a busy machine",
-    )
-    arguments = parser.parse_args()
+    options = Options.parse(__doc__)
     logging.disable(logging.WARNING)
-    clock = time.process_time if arguments.cpu_time else time.perf_counter
-    repeats = 4 if arguments.quick else 10
-    loads = (
-        [shared_prefixes(100), decodes(256, 100)]
-        if arguments.quick
-        else [shared_prefixes(300), decodes(256, 700)]
-    )
+    clock, loads = options.clock, options.loads
+    repeats = 4 if options.is_quick else 10
     console = make_console()
     for load in loads:
         result = Table(title=f"{load.name}; {repeats} repetitions")

@@ -28,18 +28,7 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
     """
     config = RunConfig.parse(cell.config)
     workload, digest = workload_of(config)
-    record = simulate(
-        workload,
-        config.memory(),
-        scheduler=config.scheduler,
-        device=config.device,
-        cap=config.admission.cap,
-        max_model_tokens=config.model.max_model_tokens,
-        paged=config.paged,
-        exact=config.exact,
-        waiting=config.waiting,
-        trace=TraceRecorder() if config.trace else None,
-    )
+    record = simulate_run(config, workload, TraceRecorder() if config.trace else None)
     add_depths(record)
     if config.device.runner is not None:
         record.episode_s = _episode_s(record, config.device.runner)
@@ -57,6 +46,28 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
             observed={key: engine[key] for key in ("pools", "headroom_pages")},
         ),
         workload_digest=digest,
+    )
+
+
+def simulate_run(
+    config: RunConfig, workload: Workload, trace: TraceRecorder | None = None
+) -> RunRecord:
+    """The run of a configuration on these requests.
+
+    Raises:
+        NoProgress: requests are stuck.
+    """
+    return simulate(
+        workload,
+        config.memory(),
+        scheduler=config.scheduler,
+        device=config.device,
+        cap=config.admission.cap,
+        max_model_tokens=config.model.max_model_tokens,
+        paged=config.paged,
+        exact=config.exact,
+        waiting=config.waiting,
+        trace=trace,
     )
 
 

@@ -14,16 +14,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.command import parse_pairs
-from analysis.errors import AnalysisError
 from analysis.views.clock import Clock
 from analysis.views.lanes import Lane, lanes
 from analysis.views.pools import OWNERS, samples
 from analysis.views.refusals import refusals, sentence
 from analysis.views.reuse import Lost, Reuse, reuses, why_lost
-from analysis.views.run import TracedRun, one_line, open_run, write_text
+from analysis.views.run import TracedRun, one_line, write_view
 from analysis.views.states import marks
-from hsexp.trace import TraceError
 
 REQUESTS, ENGINE, POOLS = 1, 2, 3
 """Processes of the trace; each has tracks of its own."""
@@ -37,16 +34,11 @@ def perfetto(arguments: Sequence[str]) -> Path:
     Raises:
         AnalysisError: an argument is refused, or the file cannot be written.
     """
-    given = parse_pairs(arguments, keys=("ledger", "run", "out"))
-    run = open_run(given)
-    default = Path(given["ledger"]) / "analysis" / f"perfetto-{run.attempt_id}.json"
-    path = Path(given["out"]) if "out" in given else default
-    try:
-        data = trace_events(run)
-    except TraceError as error:
-        raise AnalysisError(f"run={run.attempt_id}: {error}") from None
-    write_text(path, json.dumps(data, separators=(",", ":")) + "\n")
-    return path
+    return write_view(arguments, "perfetto-{}.json", _text)
+
+
+def _text(run: TracedRun) -> str:
+    return json.dumps(trace_events(run), separators=(",", ":")) + "\n"
 
 
 def trace_events(run: TracedRun) -> Json:

@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hsexp.trace import Trace
-from hsexp.trace.supply import Depths, Entry, Supply
+from hsexp.trace.episodes import Episode, Replay
+from hsexp.trace.lives import PageLives
+from hsexp.trace.supply import Depths, Entry
 from hsexp.trace.trace import Event
 
 
@@ -40,7 +42,7 @@ class Cached:
     published_step: int
     page: int
     life: int
-    """Which life of the page it is (`hsexp.trace.lineage.PageLife`)."""
+    """Which life of the page it is (`hsexp.trace.lives.PageLife`)."""
     tokens: int
     lost: Lost | None = None
     """None while it is cached."""
@@ -108,47 +110,36 @@ class _Replay:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._supply = Supply(trace.memory)
+        self._replay = Replay(trace.memory)
         self._known: dict[tuple[Entry, int], Cached] = {}
         self._first_step: dict[tuple[Entry, int], int] = {}
         """The first step that finds a key computed."""
         self._key_of: dict[tuple[Entry, int], int] = {}
         self._copies: dict[tuple[Entry, int], int] = {}
-        self._lives = [[0] * pool.num_pages for pool in trace.memory.pools]
-        """How often each page was taken."""
+        self._lives = PageLives(trace.memory)
         self._waiting: dict[int, Event] = {}
-        self._entry: dict[int, int] = {}
 
     def run(self) -> Iterator[Reuse]:
         for event in self._trace.rows("take", "enter", "publish", "lose", "adopt"):
             if event.kind == "take":
-                lives = self._lives[event.pool]
-                for page in event.pages:
-                    lives[page] += 1
+                self._lives.take(event)
             elif event.kind == "enter":
-                self._enter(event)
+                self._replay.enter(event)
+                self._waiting[event.request] = event
             elif event.kind == "publish":
-                self._supply.apply(event)
+                self._replay.supply.apply(event)
                 self._publish(event)
             elif event.kind == "lose":
-                self._supply.apply(event)
+                self._replay.supply.apply(event)
                 self._lose(event)
-            elif event.request in self._waiting:  # a branch never waits
-                yield self._adopt(event, self._waiting.pop(event.request))
-
-    def _enter(self, event: Event) -> None:
-        self._waiting[event.request] = event
-        # A new request comes between two steps: whatever the last one published is computed.
-        step = event.step + (event.episode == 0)
-        depths = self._supply.depths(event.keys, event.boundary_keys, "M1", step=step)
-        self._entry[event.request] = depths.joint
+            elif (episode := self._replay.adopt(event)) is not None:
+                yield self._adopt(event, self._waiting.pop(event.request), episode)
 
     def _publish(self, event: Event) -> None:
         entry: Entry = event.entry
         pages = event.pages[:1] if entry == "state" else event.pages
         memory = self._trace.memory
         size = memory.block_size
-        lives = self._lives[0 if entry == "attention" else memory.recurrent_pool]
         for place, (page, key) in enumerate(zip(pages, event.keys, strict=True)):
             name = entry, key
             self._key_of[entry, page] = key
@@ -160,7 +151,7 @@ class _Replay:
                 producer=event.request,
                 published_step=event.step,
                 page=page,
-                life=lives[page],
+                life=self._lives.of_entry(entry, page).life,
                 tokens=tokens,
             )
 
@@ -182,8 +173,7 @@ class _Replay:
                     page=page,
                 )
 
-    def _adopt(self, event: Event, enter: Event) -> Reuse:
-        adopted = self._supply.depths(enter.keys, enter.boundary_keys, "M0", step=event.step)
+    def _adopt(self, event: Event, enter: Event, episode: Episode) -> Reuse:
         ever = self._ever(enter, event.step)
         return Reuse(
             request=event.request,
@@ -191,8 +181,8 @@ class _Replay:
             episode=event.episode,
             enter=enter,
             adopt=event,
-            entry_tokens=self._entry.pop(event.request),
-            adopted=adopted,
+            entry_tokens=episode.entry.joint,
+            adopted=episode.computed,
             ever_tokens=ever,
             lacks=self._lacks(enter, ever) if ever > event.tokens else [],
         )

@@ -1,6 +1,6 @@
 """The traced run that a command names, and what ran."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.command import parse_pairs
 from analysis.errors import AnalysisError
 from hsexp.config.axes import ARM_AXES
 from hsexp.ledger import Ledger, LedgerError
@@ -144,6 +145,29 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)
+
+
+def write_view(arguments: Sequence[str], name: str, view: Callable[[TracedRun], str]) -> Path:
+    """Write a view of the run that `ledger=` and `run=` name, to `out=`. Returns its path.
+
+    Args:
+        name: of the file beside the ledger's other output; `{}` stands for the attempt.
+        view: the text of the file; it may raise TraceError.
+
+    Raises:
+        AnalysisError: an argument is refused, the events contradict each other, or the file cannot
+            be written.
+    """
+    given = parse_pairs(arguments, keys=("ledger", "run", "out"))
+    run = open_run(given)
+    default = Path(given["ledger"]) / "analysis" / name.format(run.attempt_id)
+    path = Path(given["out"]) if "out" in given else default
+    try:
+        text = view(run)
+    except TraceError as error:
+        raise AnalysisError(f"run={run.attempt_id}: {error}") from None
+    write_text(path, text)
+    return path
 
 
 def write_text(path: Path, text: str) -> None:

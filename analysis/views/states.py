@@ -9,6 +9,7 @@ from typing import Literal
 
 from analysis.views.clock import Clock
 from hsexp.trace import Trace
+from hsexp.trace.lives import PageLives
 
 MarkKind = Literal["published", "lost", "retained", "pinned"]
 
@@ -48,15 +49,13 @@ class Mark:
 
 def marks(trace: Trace, clock: Clock) -> list[Mark]:
     """Publications, losses, retentions and pins of checkpoints, in order."""
-    lives: dict[int, int] = {}
+    lives = PageLives(trace.memory)
     states: dict[int, State] = {}
     found: list[Mark] = []
     recurrent = trace.memory.recurrent_pool
     for event in trace.rows("take", "publish", "lose", "keep"):
         if event.kind == "take":
-            if event.pool == recurrent:
-                for page in event.pages:
-                    lives[page] = lives.get(page, 0) + 1
+            lives.take(event)
             continue
         if event.kind == "keep":
             page = event.state
@@ -67,7 +66,7 @@ def marks(trace: Trace, clock: Clock) -> list[Mark]:
         if event.kind == "publish":
             state = states[page] = State(
                 page=page,
-                life=lives.get(page, 1),
+                life=lives.of(recurrent, page).life,
                 producer=event.request,
                 tokens=event.tokens,
                 key=event.keys[0],

@@ -13,16 +13,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from analysis.command import parse_pairs
-from analysis.errors import AnalysisError
 from analysis.views.clock import NS_PER_S, Clock
 from analysis.views.lanes import PHASES, Lane, Phase, lanes
 from analysis.views.pools import OWNERS, Sample, fullest, samples
 from analysis.views.refusals import Refused, refusals, sentence
 from analysis.views.reuse import Reuse, reuses
-from analysis.views.run import TracedRun, one_line, open_run, write_text
+from analysis.views.run import TracedRun, one_line, write_view
 from analysis.views.states import Mark, MarkKind, marks
-from hsexp.trace import TraceError
 
 MAX_SAMPLES = 12_000
 """Moments of the pools, and of the requests that run and wait, that a page holds."""
@@ -39,16 +36,7 @@ def timeline(arguments: Sequence[str]) -> Path:
     Raises:
         AnalysisError: an argument is refused, or the file cannot be written.
     """
-    given = parse_pairs(arguments, keys=("ledger", "run", "out"))
-    run = open_run(given)
-    default = Path(given["ledger"]) / "analysis" / f"timeline-{run.attempt_id}.html"
-    path = Path(given["out"]) if "out" in given else default
-    try:
-        page = render(run)
-    except TraceError as error:
-        raise AnalysisError(f"run={run.attempt_id}: {error}") from None
-    write_text(path, page)
-    return path
+    return write_view(arguments, "timeline-{}.html", render)
 
 
 def render(run: TracedRun) -> str:

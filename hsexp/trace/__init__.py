@@ -5,6 +5,7 @@ recorder     turns events of the memory and the scheduler into rows, in both eng
 integrity    what makes a trace whole
 supply       what could be reused at each moment, under the masks M0 and M1
 episodes     what each request could reuse at its entry and at its admission
+lives        identities of pages, whose ids are reused
 lineage      which events changed that in between
 ownership    whose states were adopted, and which states a policy kept
 file         writes rows while an engine runs, and reads them back; a torn file is no trace

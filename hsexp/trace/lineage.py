@@ -8,24 +8,16 @@ it was lost. So no producer is ambiguous, and the depths of a lineage lead from 
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from hsexp.trace.episodes import Episode, Replay
+from hsexp.trace.lives import PageLife, PageLives
 from hsexp.trace.schema import TraceError
 from hsexp.trace.supply import Entry, Supply, Turn
 from hsexp.trace.trace import Event, Trace, TracedMemory
 
 Beneficiary = Literal["own", "other", "none"]
 """Whom an entry was lost for: the waiting request itself, another one, or nobody."""
-
-
-class PageLife(NamedTuple):
-    """A page between two takes. A state has its first page's."""
-
-    pool: int
-    page: int
-    life: int
-    """How often the page had been taken by then, from 1 on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,14 +149,11 @@ class _Lives:
     """Identity and producer of every cached page."""
 
     def __init__(self, memory: TracedMemory) -> None:
-        self._pool_of: dict[Entry, int] = {"attention": 0, "state": memory.recurrent_pool}
-        self._takes: list[defaultdict[int, int]] = [defaultdict(int) for _ in memory.pools]
+        self._pages = PageLives(memory)
         self._producers: dict[tuple[Entry, int], int] = {}
 
     def take(self, event: Event) -> None:
-        takes = self._takes[event.pool]
-        for page in event.pages:
-            takes[page] += 1
+        self._pages.take(event)
 
     def turn(self, event: Event, turn: Turn) -> int:
         """A page gets its key, or loses it. Returns its producer.
@@ -175,17 +164,16 @@ class _Lives:
         name = (turn.entry, turn.page)
         if event.kind == "lose":
             return self._producers.pop(name)
-        pool = self._pool_of[turn.entry]
-        if turn.page not in self._takes[pool]:
-            raise TraceError(f"page {turn.page} of pool {pool} has a key without a take")
+        page = self.of(turn)
+        if not page.life:
+            raise TraceError(f"page {page.page} of pool {page.pool} has a key without a take")
         producer: int = event.request
         self._producers[name] = producer
         return producer
 
     def of(self, turn: Turn) -> PageLife:
         """The identity of a page now."""
-        pool = self._pool_of[turn.entry]
-        return PageLife(pool, turn.page, self._takes[pool][turn.page])
+        return self._pages.of_entry(turn.entry, turn.page)
 
 
 class _Waiting:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hsexp.trace.lineage import PageLife
+from hsexp.trace.lives import PageLife, PageLives
 from hsexp.trace.schema import TraceError
 from hsexp.trace.trace import Event, Trace
 
@@ -78,7 +78,7 @@ def ownership(trace: Trace) -> Ownership:
         TraceError: a state is kept or adopted that nobody has published.
     """
     pool = trace.memory.recurrent_pool
-    takes: defaultdict[int, int] = defaultdict(int)
+    lives = PageLives(trace.memory)
     published: dict[int, Event] = {}
     """The last publication of each state, by its first page."""
     kept: list[KeptState] = []
@@ -88,14 +88,9 @@ def ownership(trace: Trace) -> Ownership:
     """Pages to which the admission that comes next has added a reference."""
     time_of = _clock(trace)
 
-    def name(page: int) -> PageLife:
-        return PageLife(pool, page, takes[page])
-
     for event in trace.rows("take", "hold", "publish", "keep", "adopt"):
         if event.kind == "take":
-            if event.pool == pool:
-                for page in event.pages:
-                    takes[page] += 1
+            lives.take(event)
         elif event.kind == "hold":
             if event.pool == pool and event.act == "admit":
                 woken.update(event.pages)
@@ -106,7 +101,7 @@ def ownership(trace: Trace) -> Ownership:
             source = published.get(event.state)
             if source is None:
                 raise TraceError(f"event {event.seq} names state {event.state}, which has no key")
-            state = name(event.state)
+            state = lives.of(pool, event.state)
             if event.kind == "keep":
                 causes[state].add(event.cause)
                 kept.append(

@@ -13,7 +13,7 @@ every cached block, checkpoint and pin and every running request must hold the r
 promises are checked: a standing refusal would be repeated, and a request that runs alone has room
 after the memory gave way.
 
-    PYTHONPATH=. python tests/memory/oracle.py s2 both --actions 1_000_000 --seed 5
+    PYTHONPATH=.:tests python tests/memory/oracle.py s2 both --actions 1_000_000 --seed 5
 """
 
 import argparse
@@ -27,6 +27,7 @@ from itertools import count, product
 from time import perf_counter
 from typing import Any
 
+from live_depths import live_depths
 from toy_memory import (
     EVICTIONS,
     NATIVE_ORDER,
@@ -38,7 +39,6 @@ from toy_memory import (
     STATES,
     WHOLE_PAGES,
     all_free,
-    live_depths,
     toy_memory,
 )
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Sequence
 
 import pytest
+from live_depths import live_depths
 from toy_memory import (
     MISS,
     WHOLE_PAGES,
@@ -15,7 +16,6 @@ from toy_memory import (
     free_pages,
     leave_cached,
     leave_free,
-    live_depths,
     reassign,
     run_steps,
     snapshot,

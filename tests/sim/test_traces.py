@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
+from live_depths import live_depths
 from toy_cases import ToyCase, talking_cases, toy_cases
 from toy_engine import play, request, toy_memory
 
@@ -31,26 +32,13 @@ class Watched(TraceRecorder):
 
     def on_enter(self, sequence: SequenceMemory, num_tokens: int) -> None:
         super().on_enter(sequence, num_tokens)
-        self._entry[sequence.request_id] = self._depths(sequence, num_tokens)[2]
+        self._entry[sequence.request_id] = live_depths(self.memory, sequence, num_tokens)[2]
 
     def on_adopt(self, sequence: SequenceMemory, hit: Hit) -> None:
         super().on_adopt(sequence, hit)
         self.entered.append(self._entry[sequence.request_id])
-        self.admitted.append(self._depths(sequence, sequence.num_admitted_tokens))
-
-    def _depths(self, sequence: SequenceMemory, num_tokens: int) -> tuple[int, int, int]:
-        cache, keys = self.memory.cache, sequence.keys
-        attention = recurrent = joint = 0
-        end = cache.attention.reach(sequence, num_tokens)
-        for boundary in range(cache.checkpoint_grid, end, cache.checkpoint_grid):
-            blocks = keys.attention[: boundary // cache.block_size]
-            has_attention = all(key in cache.block_index.oldest for key in blocks)
-            checkpoint = keys.checkpoints[boundary // cache.checkpoint_grid - 1]
-            has_state = checkpoint in cache.checkpoint_index.oldest
-            attention = boundary if has_attention else attention
-            recurrent = boundary if has_state else recurrent
-            joint = boundary if has_attention and has_state else joint
-        return attention, recurrent, joint
+        num_tokens = sequence.num_admitted_tokens
+        self.admitted.append(live_depths(self.memory, sequence, num_tokens))
 
 
 def traced(case: ToyCase) -> tuple[Trace, Watched]:
