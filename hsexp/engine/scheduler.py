@@ -69,7 +69,7 @@ class HybridScheduler(Scheduler):
         stats = super().make_stats(*args, **kwargs)
         if stats is None:
             return None
-        state = self._monitor.observe(is_idle=not self.has_requests())
+        state = self._monitor.observe(is_idle=not self.has_unfinished_requests())
         return HybridStats(**vars(stats), hsexp=state)
 
     def add_request(self, request: Request) -> None:

@@ -91,6 +91,24 @@ def test_cached_pages_are_counted_once_a_second_and_when_work_ends(tmp_path: Pat
     assert monitor.observe(is_idle=True).pools[0].cached == 0
 
 
+def test_the_message_that_ends_the_last_request_has_counted_the_cached_pages(
+    tmp_path: Path,
+) -> None:
+    chosen, messages = settings("s2", "b63"), []
+    scheduler = build_scheduler(chosen, vllm_config(chosen, tmp_path), log_stats=True)
+    scheduler._monitor = MemoryMonitor(scheduler.kv_cache_manager, Clock())
+    make_stats = scheduler.make_stats
+
+    def kept(*args: Any) -> Any:
+        messages.append(make_stats(*args))
+        return messages[-1]
+
+    scheduler.make_stats = kept
+    run(scheduler)
+    (pool,) = scheduler.kv_cache_manager.memory.cache.pools
+    assert messages[-1].hsexp.pools[0].cached == pool.num_cached > 0
+
+
 def test_refusals_by_headroom_are_told_apart_from_those_for_want_of_pages(tmp_path: Path) -> None:
     # D0 keeps no reserve: without headroom only missing pages refuse.
     without = scheduler_of("d0", "b63", tmp_path)

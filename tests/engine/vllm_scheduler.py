@@ -200,7 +200,11 @@ def kv_cache_config(chosen: EngineSettings) -> KVCacheConfig:
 
 
 def build_scheduler(
-    chosen: EngineSettings, config: VllmConfig, scheduler: type[Scheduler] = HybridScheduler
+    chosen: EngineSettings,
+    config: VllmConfig,
+    scheduler: type[Scheduler] = HybridScheduler,
+    *,
+    log_stats: bool = False,
 ) -> Any:
     """The plugin's scheduler, or vLLM's own in the same shape."""
     return scheduler(
@@ -209,6 +213,7 @@ def build_scheduler(
         structured_output_manager=StructuredOutputManager(config),
         block_size=chosen.layout.checkpoint_grid,
         hash_block_size=chosen.layout.kernel_block_size,
+        log_stats=log_stats,
     )
 
 
