@@ -22,13 +22,13 @@ from runners.continuation.plan import make_plan as continuation_plan
 ROOT = Path(__file__).parents[2]
 MEASURED = ROOT / "ledgers" / "cpu_falcon_h1_mini"
 FITTED = ("q1", "q6", "q9")
-SERVING = (*FITTED, "q10")
+SERVING = (*FITTED, "q7", "q8", "q10", "submitted_work")
 
 
 def command_of_readme(campaign: str) -> list[str]:
     """The README has it for q1 and says that the others differ in the name alone."""
     readme = (MEASURED / "README.md").read_text(encoding="utf-8")
-    command = re.search(r"python -m hsexp (campaign=q1 .*?) +# and q6, q9, q10", readme)
+    command = re.search(r"python -m hsexp (campaign=q1 .*?) +# and q6 to q10, submitted_work", readme)
     assert command is not None
     return command[1].replace("campaign=q1", f"campaign={campaign}").split()
 
