@@ -8,7 +8,12 @@ from hsexp.workload.request import Segment
 class Prefixes:
     """Gives each distinct prefix one segment; equal prefixes get the very same one."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, first_id: int = 0) -> None:
+        """
+        Args:
+            first_id: lowest content id; those below it are somebody else's.
+        """
+        self._first_id = first_id
         self._segments: dict[tuple[int | None, Hashable, int], Segment] = {}
 
     def extend(
@@ -22,7 +27,9 @@ class Prefixes:
         segment = self._segments.get(key)
         if segment is None:
             segment = Segment(
-                end_tokens=end_tokens, content_id=len(self._segments), generated=generated
+                end_tokens=end_tokens,
+                content_id=self._first_id + len(self._segments),
+                generated=generated,
             )
             self._segments[key] = segment
         return segment
