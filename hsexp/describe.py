@@ -231,7 +231,7 @@ def _lines(statistics: TraceStatistics, model: ModelShape) -> list[str]:
     else:
         lines.append(
             f"{load.duration_s:,.1f} s: {load.rate_per_s:.3g} requests/s, at most "
-            f"{load.peak_per_s:.3g} in {PEAK_S:g} s; {load.prompt_tokens_per_s:,.0f} prompt and "
+            f"{load.peak_per_s:.3g} over {PEAK_S:g} s; {load.prompt_tokens_per_s:,.0f} prompt and "
             f"{load.output_tokens_per_s:,.0f} output tokens/s"
         )
         if load.gap_cv is not None:
@@ -244,8 +244,8 @@ def _lines(statistics: TraceStatistics, model: ModelShape) -> list[str]:
     )
     if (too_long := _num_too_long(statistics, model)) > 0:
         lines.append(
-            f"{too_long:,} requests are longer than the {model.max_model_tokens:,} tokens of "
-            f"{model.name} and would be refused (model.max_model_tokens)"
+            f"longer than the {model.max_model_tokens:,} tokens of {model.name}, and would be "
+            f"refused (model.max_model_tokens): {too_long:,}"
         )
     return lines
 

@@ -299,13 +299,7 @@ class TableReader:
                 f"{self._columns['prompt']} {prompt_tokens} needs {expected} "
                 f"{self._columns['hashes']} of {block} tokens, got {len(hashes)}"
             )
-        segments: list[Segment] = []
-        prefix = None
-        extend = self._prefixes.extend
-        for i, value in enumerate(hashes, 1):
-            prefix = extend(prefix, value, min(i * block, prompt_tokens))
-            segments.append(prefix)
-        return tuple(segments)
+        return self._prefixes.blocks(hashes, block, prompt_tokens)
 
     def _prefix(self, record: Record, prompt_tokens: int) -> tuple[Segment, ...]:
         name, of = self._columns.get("prefix_tokens"), self._columns["prefix_id"]
