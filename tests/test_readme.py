@@ -84,6 +84,7 @@ TYPED = {
     "python -m hsexp campaign=trace workload.path=requests.csv": Typed(
         more="stage=run", shows="0 failed"
     ),
+    "python -m hsexp trace=requests.csv": Typed(shows="requests.csv: lengths, 3 requests"),
     "python -m hsexp campaign=paper": Typed(
         more="stage=plan seeds=[1]", shows="paper: 19 campaigns"
     ),
