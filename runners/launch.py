@@ -35,6 +35,7 @@ from hsexp.ending import EXIT_REFUSED, print_error
 from hsexp.ledger import Ledger, LedgerError, Provenance
 from hsexp.plan.cells import Plan, format_seeds
 from hsexp.plan.contract import in_words
+from hsexp.plan.devices import priced
 from hsexp.plan.planner import make_plan
 from hsexp.plan.resolve import (
     changed_pins,
@@ -333,7 +334,8 @@ def _run_serving(launch: Launch, command: _Command) -> Result:
     engine, why, plan = _planned(launch)
     _check_runs(plan)
     if engine == "sim":
-        _ = launch.device.known_step_time  # refused before the first cell, and in a plan
+        # Refused before the first cell, and in a plan.
+        _ = priced(launch).device.known_step_time
     _print_head(launch, campaign, (_engine_note(engine, why, launch), *plan.notes), console)
     if launch.stage == "plan":
         print_plan(plan, console)

@@ -16,6 +16,7 @@ from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.plan import sharing
 from hsexp.plan.cells import Cell, Plan, cell_key, content_key
 from hsexp.plan.contract import contract_of
+from hsexp.plan.devices import priced
 from hsexp.plan.registration import registration_of
 from hsexp.plan.resolve import Catalog, open_sizes, resolve
 from hsexp.plan.run import RunConfig, VllmRunConfig
@@ -37,7 +38,7 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
         ConfigError: an axis value is unknown or a resolved cell is refused.
     """
     resolved = resolve(launch)
-    launch = resolved.launch
+    launch = priced(resolved.launch) if engine == "sim" else resolved.launch
     catalog = _fitted(resolved.catalog, launch.device) if engine == "sim" else resolved.catalog
     campaign = launch.serving
     blocks, notes = _narrow(launch)

@@ -9,10 +9,11 @@ from hsexp.memory.hybrid import HybridMemory
 from hsexp.memory.policies.waiting import FIRST_COME, WaitingConfig
 from hsexp.memory.stretches import StepStretch
 from hsexp.sim.balance import check_balance
+from hsexp.sim.clocks import clock_of
 from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.requests import SimRequest
 from hsexp.sim.scheduler import SimScheduler
-from hsexp.sim.steptime import NS_PER_S, StepClock
+from hsexp.sim.steptime import NS_PER_S
 from hsexp.trace import Trace, TraceRecorder
 from hsexp.workload.request import Workload
 
@@ -58,7 +59,7 @@ def simulate(
         workload.requests,
         memory,
         scheduler,
-        StepClock.of(device.known_step_time, paged=paged),
+        clock_of(device.known_step_time, paged=paged),
         cap=cap,
         max_model_tokens=max_model_tokens,
         exact=exact,
