@@ -246,6 +246,8 @@ def _print_pools(settings: EngineSettings, console: Console) -> None:
     layers = f"{model.num_attention_layers} layers"
     if model.composites_per_checkpoint > 1:
         layers = f"{layers} of attention with {model.composites_per_checkpoint} recurrent ones each"
+    if model.num_missing_layers:
+        layers = f"{layers}, lacking {model.num_missing_layers}"
     console.print(
         f"{settings.organization.name} for {model.name}: {layers}, "
         f"{layout.block_size}-token blocks, a checkpoint every {layout.checkpoint_grid} tokens"

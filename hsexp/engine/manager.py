@@ -1,10 +1,12 @@
 """Takes the place of vLLM's KVCacheManager: the scheduler asks, the memory core answers.
 
-Two KV-cache groups as in stock vLLM: attention blocks by page id, or by their ids in pages where a
+KV-cache groups as in stock vLLM: attention blocks by page id, or by their ids in pages where a
 page holds several (`AttentionStore.block_ids`), and recurrent states by COMPOSITE
 id in a position-indexed table whose skipped positions are the null id 0. A composite's id is its
 representative page, which is unique among live states; where a composite takes more than one page,
-`take_new_composites` tells the worker which pages and which convolution line it has.
+`take_new_composites` tells the worker which pages and which convolution line it has. States that
+vLLM's own kernels find have a group for each recurrent layer of an attention layer, and each group
+a table with pages of its own.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +30,7 @@ NULL_ID = 0
 
 
 class PageIds(KVCacheBlocks):
-    """Page ids of both groups, in the form the scheduler passes to the worker."""
+    """Page ids of all groups, in the form the scheduler passes to the worker."""
 
     def __init__(self, ids: tuple[Sequence[int], ...]) -> None:
         self.ids = ids
@@ -60,11 +62,11 @@ class NewComposite:
 
 @dataclass(kw_only=True, slots=True)
 class _Running:
-    """A request that holds memory, and its table of states as the worker has it."""
+    """A request that holds memory, and its tables of states as the worker has them."""
 
     sequence: SequenceMemory
-    state_table: list[int]
-    """Composite ids by position; 0 where no state is kept."""
+    state_tables: list[list[int]]
+    """By group: composite ids by position; 0 where no state is kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,9 +94,11 @@ class HybridCacheManager:
         *,
         hash_block_size: int,
         attention_group: Literal[0, 1],
+        num_state_groups: int = 1,
         enable_caching: bool,
         log_stats: bool,
     ) -> None:
+        assert num_state_groups == 1 or attention_group == 0
         self.memory = memory
         self.chunking = chunking
         self.enable_caching = enable_caching
@@ -103,6 +107,7 @@ class HybridCacheManager:
         self.prefix_cache_stats = PrefixCacheStats() if log_stats else None
         self.empty_kv_cache_blocks = NOTHING_NEW
         self._attention_first = attention_group == 0
+        self._num_state_groups = num_state_groups
         self._running: dict[str, _Running] = {}
         self._waiting: dict[str, SequenceMemory] = {}
         """Sequences of requests that were looked up and do not run."""
@@ -197,7 +202,7 @@ class HybridCacheManager:
     def get_blocks(self, request_id: str) -> PageIds:
         running = self._running[request_id]
         blocks = self.memory.cache.attention.block_ids(running.sequence)
-        return self._ids(blocks, running.state_table.copy())
+        return self._ids(blocks, [table.copy() for table in running.state_tables])
 
     def get_block_ids(self, request_id: str) -> tuple[Sequence[int], ...]:
         return self.get_blocks(request_id).ids
@@ -370,13 +375,13 @@ class HybridCacheManager:
         self._new_blocks += attention.block_ids(
             sequence, len(hit.blocks) * attention.blocks_per_page
         )
-        table: list[int] = []
+        tables: list[list[int]] = [[] for _ in range(self._num_state_groups)]
         read = sequence.superseded or sequence.state
         if hit.checkpoint is not None and read is not None:
-            _enter(table, (hit.tokens - 1) // memory.checkpoint_grid, read)
-        self._running[request.request_id] = _Running(sequence=sequence, state_table=table)
+            _enter(tables, (hit.tokens - 1) // memory.checkpoint_grid, read)
+        self._running[request.request_id] = _Running(sequence=sequence, state_tables=tables)
         if sequence.state is not hit.checkpoint:
-            self._enter_new_state(sequence, table)
+            self._enter_new_state(sequence, tables)
         return self.get_blocks(request.request_id)
 
     def _remember_refusal(
@@ -396,10 +401,10 @@ class HybridCacheManager:
         )
 
     def _extend(self, running: _Running, computed: int, end: int) -> PageIds | None:
-        sequence, table, memory = running.sequence, running.state_table, self.memory
+        sequence, tables, memory = running.sequence, running.state_tables, self.memory
         attention = memory.cache.attention
         num_blocks, num_pages = attention.num_blocks(sequence), len(sequence.blocks)
-        num_positions, state = len(table), sequence.state
+        num_positions, state = len(tables[0]), sequence.state
         tail = sequence.blocks[-1] if num_pages else None
         while not memory.extend(sequence, computed, end):
             if len(self._running) > 1 or not memory.give_way(sequence):
@@ -411,15 +416,16 @@ class HybridCacheManager:
         if num_pages and sequence.blocks[num_pages - 1] != tail:
             self._change(sequence, 0, num_pages - 1, sequence.blocks[num_pages - 1])
         if sequence.state is not state:
-            self._enter_new_state(sequence, table)
-            if len(table) == num_positions:
-                self._change(sequence, 1, num_positions - 1, table[-1])
+            self._enter_new_state(sequence, tables)
+            if len(tables[0]) == num_positions:
+                for kind, table in enumerate(tables, start=1):
+                    self._change(sequence, kind, num_positions - 1, table[-1])
         elif state is not None and sequence.state_index >= num_positions:
-            _enter(table, sequence.state_index, state)  # the same one, written in place
-        return self._ids(new_blocks, table[num_positions:])
+            _enter(tables, sequence.state_index, state)  # the same one, written in place
+        return self._ids(new_blocks, [table[num_positions:] for table in tables])
 
     def _change(self, sequence: SequenceMemory, kind: int, position: int, page: int) -> None:
-        """Change a table that the worker already has: 0 is attention's, 1 is that of states."""
+        """Change a table that the worker already has: 0 is attention's, the others are states'."""
         group = kind if self._attention_first else 1 - kind
         self._table_changes.append(
             TableChange(
@@ -427,20 +433,22 @@ class HybridCacheManager:
             )
         )
 
-    def _enter_new_state(self, sequence: SequenceMemory, table: list[int]) -> None:
+    def _enter_new_state(self, sequence: SequenceMemory, tables: list[list[int]]) -> None:
         state = sequence.state
         assert state is not None
-        _enter(table, sequence.state_index, state)
+        _enter(tables, sequence.state_index, state)
         self._new_composites.append(
             NewComposite(composite_id=state.pages[0], pages=tuple(state.pages), line=state.line)
         )
 
-    def _ids(self, attention: list[int], states: list[int]) -> PageIds:
-        return PageIds((attention, states) if self._attention_first else (states, attention))
+    def _ids(self, attention: list[int], states: list[list[int]]) -> PageIds:
+        return PageIds((attention, *states) if self._attention_first else (*states, attention))
 
 
-def _enter(table: list[int], position: int, checkpoint: Checkpoint) -> None:
-    """Put a composite at its position; positions that were skipped hold the null id."""
-    del table[position:]  # a copy takes the place of what it was copied from
-    table += [NULL_ID] * (position - len(table))
-    table.append(checkpoint.pages[0])
+def _enter(tables: list[list[int]], position: int, checkpoint: Checkpoint) -> None:
+    """Put a composite of each group at its position; positions that were skipped hold the null
+    id. A single group has the representative page."""
+    for table, page in zip(tables, checkpoint.pages, strict=False):
+        del table[position:]  # a copy takes the place of what it was copied from
+        table += [NULL_ID] * (position - len(table))
+        table.append(page)

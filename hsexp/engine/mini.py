@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hsexp.config.base import ConfigError
-from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.geometry import ModelConfig, ModelShape
 from hsexp.plan.cells import content_key
 from hsexp.user_cache import cache_folder
 
@@ -30,12 +30,16 @@ _FORMAT = 1
 """Raise it when the same shape and seed give other weights."""
 
 
-def seeded_weights(shape: ModelConfig, *, seed: int = 1) -> Path:
+def seeded_weights(shape: ModelShape, *, seed: int = 1) -> Path:
     """The folder of the weights, made at the first call and kept in the user's cache.
 
     Raises:
         ConfigError: neither family has such a shape.
     """
+    if not isinstance(shape, ModelConfig):
+        raise ConfigError(
+            f"model {shape.name}: seeded weights are those of a Mamba2 hybrid; set model.checkpoint"
+        )
     key = content_key(
         {"shape": shape.model_dump(mode="json"), "seed": seed, "format": _FORMAT}
         | {"hidden": _HIDDEN, "vocabulary": VOCABULARY}
@@ -68,14 +72,22 @@ def write_weights(
     """
     import torch
 
-    model = _falcon_h1(shape) if shape.composites_per_checkpoint == 1 else _granite_4_h(shape)
+    is_falcon = shape.num_recurrent_layers == shape.num_attention_layers
+    model = _falcon_h1(shape) if is_falcon else _granite_4_h(shape)
+    seed_weights(model, seed=seed)
+    chosen = dtype or ("bfloat16" if shape.dtype_bytes == 2 else "float32")
+    model.to(getattr(torch, chosen)).save_pretrained(folder)
+
+
+def seed_weights(model: Any, *, seed: int) -> None:
+    """Draw every matrix of a transformers model anew, so that its logits are not degenerate."""
+    import torch
+
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         if parameter.dim() >= 2:
             scale = _GAIN * parameter.shape[-1] ** -0.5
             parameter.data.normal_(0, scale, generator=generator)
-    chosen = dtype or ("bfloat16" if shape.dtype_bytes == 2 else "float32")
-    model.to(getattr(torch, chosen)).save_pretrained(folder)
 
 
 def _falcon_h1(shape: ModelConfig) -> Any:
@@ -111,9 +123,7 @@ def _granite_4_h(shape: ModelConfig) -> Any:
             f"model {shape.name}: a seeded Granite-4-H has an inner width that is a multiple of "
             f"num_kv_heads * head_dim, got {width} and {hidden}"
         )
-    group = ["mamba"] * shape.composites_per_checkpoint
-    group.insert(len(group) // 2, "attention")
-    layers = group * shape.num_attention_layers
+    layers = _layer_kinds(shape)
     return GraniteMoeHybridForCausalLM(
         GraniteMoeHybridConfig(
             hidden_size=hidden,
@@ -126,6 +136,18 @@ def _granite_4_h(shape: ModelConfig) -> Any:
             **_shared_fields(shape),
         )
     )
+
+
+def _layer_kinds(shape: ModelShape) -> list[str]:
+    """Kinds of layers in order: an attention layer in the middle of the recurrent ones of its
+    group, of which the last groups may lack some."""
+    layers, num_left = [], shape.num_recurrent_layers
+    for _ in range(shape.num_attention_layers):
+        group = ["mamba"] * min(shape.composites_per_checkpoint, num_left)
+        num_left -= len(group)
+        group.insert(len(group) // 2, "attention")
+        layers += group
+    return layers
 
 
 def _shared_fields(shape: ModelConfig) -> dict[str, Any]:

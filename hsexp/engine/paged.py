@@ -28,6 +28,7 @@ from hsexp.engine.kernels.ops import PagedOps
 from hsexp.engine.manager import NULL_ID, NewComposite
 from hsexp.engine.settings import EngineSettings
 from hsexp.memory.checkpoint import NO_LINE
+from hsexp.memory.geometry import ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,9 @@ class PagedLayout:
             ConfigError: as `require_members`.
         """
         places, model = settings.layout.places, settings.model
-        if places.is_contiguous and model.composites_per_checkpoint == 1:
+        if not isinstance(model, ModelConfig):
+            return None
+        if model.composites_per_checkpoint == 1 and not settings.paged:
             return None
         require_members(settings)
         return cls(
@@ -116,6 +119,8 @@ def require_members(settings: EngineSettings) -> None:
         ConfigError: the sizes do not divide; names them.
     """
     places, model = settings.layout.places, settings.model
+    if not isinstance(model, ModelConfig):
+        return  # one page a state
     page_bytes, num_members = places.page_bytes, places.num_members
     head_bytes = model.ssm_head_dim * model.d_state * model.ssm_element_bytes
     if model.ssm_heads % num_members or model.ssm_heads // num_members * head_bytes > page_bytes:

@@ -191,7 +191,7 @@ def _patch_worker() -> None:
     runner.GPUModelRunner.initialize_kv_cache = _open_table(
         runner.GPUModelRunner.initialize_kv_cache
     )
-    runner.mamba_utils.preprocess_mamba = _enter_composites(runner.mamba_utils.preprocess_mamba)
+    runner.mamba_utils.preprocess_mamba = _with_states(runner.mamba_utils.preprocess_mamba)
     MambaMixer2.bind_kv_cache = _paged_views(MambaMixer2.bind_kv_cache)
     MambaMixer2.conv_ssm_forward = _paged_forward(MambaMixer2.conv_ssm_forward)
     Mamba2AttentionMetadataBuilder.__init__ = _with_row_buffers(
@@ -208,7 +208,7 @@ def _open_table(stock: Callable[..., Any]) -> Callable[..., Any]:
         # Profiling for CUDA graphs makes a small stock cache first, which is not ours.
         settings = planned_settings(self.vllm_config, kv_cache_config, *args, **kwargs)
         layout = None if settings is None else paged.PagedLayout.of(settings)
-        composites = {} if settings is None else kv_cache_config.composites
+        composites = {} if layout is None else kv_cache_config.composites
         paged.open_table(layout, composites, self.vllm_config, self.device)
         result = stock(self, kv_cache_config, *args, **kwargs)
         if settings is not None:
@@ -227,15 +227,20 @@ def _open_table(stock: Callable[..., Any]) -> Callable[..., Any]:
     return initialize_kv_cache
 
 
-def _enter_composites(stock: Callable[..., Any]) -> Callable[..., Any]:
-    def preprocess_mamba(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+def _with_states(stock: Callable[..., Any]) -> Callable[..., Any]:
+    def preprocess_mamba(scheduler_output: Any, *args: Any, **kwargs: Any) -> None:
         from hsexp.engine import paged
+        from hsexp.engine.fresh import clear_fresh_states
+        from hsexp.engine.pools import PlannedCacheConfig
 
         table = paged.table()
-        if table is None:
-            return stock(scheduler_output, *args, **kwargs)
-        table.enter(scheduler_output.hsexp_composites)
-        return None
+        if table is not None:
+            table.enter(scheduler_output.hsexp_composites)
+            return
+        stock(scheduler_output, *args, **kwargs)
+        kv_cache_config, _, state_positions, _, requests, layers, *_ = args
+        if isinstance(kv_cache_config, PlannedCacheConfig):
+            clear_fresh_states(scheduler_output, kv_cache_config, state_positions, requests, layers)
 
     return preprocess_mamba
 

@@ -21,8 +21,7 @@ from hsexp.config.base import ConfigError
 from hsexp.engine.paged import PagedLayout
 from hsexp.engine.settings import KEY, EngineSettings
 from hsexp.engine.targets import PatchError
-from hsexp.memory.geometry import StateGeometry
-from hsexp.memory.organizations.base import PoolPlan
+from hsexp.memory.geometry import SizedModel, StateGeometry
 
 
 @dataclass
@@ -36,7 +35,8 @@ class PlannedCacheConfig(KVCacheConfig):
 
     @property
     def composites(self) -> dict[str, int]:
-        """Which of its attention layer's composites each recurrent layer has."""
+        """Which of its attention layer's composites each recurrent layer has, where one table finds
+        them all."""
         _, mamba = self.kv_cache_groups
         num_composites = self.settings.model.composites_per_checkpoint
         return {name: i % num_composites for i, name in enumerate(mamba.layer_names)}
@@ -80,11 +80,12 @@ def plan_pools(
 def kv_cache_config(
     settings: EngineSettings, specs: Mapping[str, Any], available_bytes: int
 ) -> PlannedCacheConfig:
-    """One attention and one Mamba group over tensors of exactly the planned size.
+    """One attention group, and the Mamba groups, over tensors of exactly the planned size.
 
     Layers belong together in order: attention layer i and Mamba layers c i to c i + c - 1, where
-    there are c for each. They share a tensor where the organization shares pages; where it does
-    not, the Mamba layers share one. Pages have the same ids in the tensors of all attention layers.
+    there are c for each. The last of them may not exist. They share a tensor where the organization
+    shares pages; where it does not, the Mamba layers share one. Pages have the same ids in the
+    tensors of all attention layers.
 
     Raises:
         ConfigError: the model's layers differ from the settings, or memory is short.
@@ -103,7 +104,7 @@ def kv_cache_config(
         page_size_padded=_padded(pages[0] // blocks_per_page, block_size * _token_bytes(settings)),
     )
     mamba_spec = _mamba_spec(settings, next(iter(mamba.values())), pages[-1])
-    tensors = _tensors(plan, list(attention), list(mamba))
+    tensors = _tensors(settings, list(attention), list(mamba))
     needed = sum(tensor.size for tensor in tensors)
     if needed > available_bytes:
         raise ConfigError(
@@ -117,7 +118,10 @@ def kv_cache_config(
         kv_cache_tensors=tensors,
         kv_cache_groups=[
             KVCacheGroupSpec(list(attention), attention_spec),
-            KVCacheGroupSpec(list(mamba), mamba_spec),
+            *(
+                KVCacheGroupSpec(group, mamba_spec)
+                for group in _state_groups(settings, list(mamba))
+            ),
         ],
         settings=settings,
     )
@@ -168,8 +172,23 @@ def _mamba_spec(settings: EngineSettings, spec: MambaSpec, page_bytes: int) -> M
     return replace(member, page_size_padded=_padded(page_bytes, member.page_size_bytes))
 
 
-def _tensors(plan: PoolPlan, attention: list[str], mamba: list[str]) -> list[KVCacheTensor]:
-    num_composites = len(mamba) // len(attention)
+def _state_groups(settings: EngineSettings, mamba: list[str]) -> list[list[str]]:
+    """Recurrent layers by vLLM's groups, each of which has a table of states.
+
+    Our own table finds the pages of all layers by one id. Without it a page is a composite, and an
+    id finds one page: the first recurrent layers of all attention layers have a table, the second
+    ones another.
+    """
+    if PagedLayout.of(settings) is not None:
+        return [mamba]
+    num_composites = settings.model.composites_per_checkpoint
+    return [mamba[place::num_composites] for place in range(num_composites)]
+
+
+def _tensors(
+    settings: EngineSettings, attention: list[str], mamba: list[str]
+) -> list[KVCacheTensor]:
+    plan, num_composites = settings.plan, settings.model.composites_per_checkpoint
     tensors = []
     for i, name in enumerate(attention):
         states = mamba[i * num_composites : (i + 1) * num_composites]
@@ -177,6 +196,7 @@ def _tensors(plan: PoolPlan, attention: list[str], mamba: list[str]) -> list[KVC
         tensors += [
             KVCacheTensor(size=pool.total_bytes, shared_by=shared_by)
             for pool, shared_by in zip(plan.pools, owners, strict=True)
+            if shared_by
         ]
     return tensors
 
@@ -188,17 +208,20 @@ def _require_layers(
     mamba: Mapping[str, MambaSpec],
 ) -> None:
     """The loaded layers must be those that the pools are planned for."""
+    model = settings.model
+    family, mamba_type = "Mamba2", MambaAttentionBackendEnum.MAMBA2
+    if isinstance(model, SizedModel):
+        family, mamba_type = model.family, MambaAttentionBackendEnum.GDN_ATTN
     for name, spec in specs.items():
         kind = type(spec).__name__
         if isinstance(spec, MambaSpec):
-            if spec.mamba_type != MambaAttentionBackendEnum.MAMBA2:
-                raise ConfigError(f"layer {name} is {spec.mamba_type.name}, which is not Mamba2")
+            if spec.mamba_type != mamba_type:
+                raise ConfigError(f"layer {name} is {spec.mamba_type.name}, which is not {family}")
         elif type(spec) is not FullAttentionSpec or spec.sliding_window is not None:
             raise ConfigError(f"layer {name} has a {kind}, which is not full attention")
-    model = settings.model
     for kind, layers, planned in (
         ("attention", attention, model.num_attention_layers),
-        ("Mamba2", mamba, model.num_recurrent_layers),
+        (family, mamba, model.num_recurrent_layers),
     ):
         if len(layers) != planned:
             raise ConfigError(

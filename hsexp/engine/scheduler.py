@@ -35,11 +35,13 @@ class HybridScheduler(Scheduler):
         refuse_two_orders(vllm_config, settings)
         super().__init__(vllm_config, *args, **kwargs)
         self.settings = settings
+        attention_group, num_state_groups = _groups(self.kv_cache_config)
         self.kv_cache_manager: Any = HybridCacheManager(  # type: ignore[assignment]
             settings.memory(),
             settings.chunking,
             hash_block_size=self.hash_block_size,
-            attention_group=_attention_group(self.kv_cache_config),
+            attention_group=attention_group,
+            num_state_groups=num_state_groups,
             enable_caching=bool(self.cache_config.enable_prefix_caching),
             log_stats=self.log_stats,
         )
@@ -124,8 +126,8 @@ class AsyncHybridScheduler(HybridScheduler, AsyncScheduler):
     """`HybridScheduler` with asynchronous scheduling."""
 
 
-def _attention_group(kv_cache_config: Any) -> Any:
-    """Index of the attention group among exactly one attention and one Mamba group.
+def _groups(kv_cache_config: Any) -> tuple[Any, int]:
+    """Index of the one attention group, and the number of Mamba groups.
 
     Raises:
         ConfigError: the model has other groups.
@@ -133,7 +135,7 @@ def _attention_group(kv_cache_config: Any) -> Any:
     specs = [group.kv_cache_spec for group in kv_cache_config.kv_cache_groups]
     attention = [i for i, spec in enumerate(specs) if isinstance(spec, AttentionSpec)]
     mamba = [i for i, spec in enumerate(specs) if isinstance(spec, MambaSpec)]
-    if len(specs) != 2 or len(attention) != 1 or len(mamba) != 1:
+    if len(attention) != 1 or not mamba or len(specs) != 1 + len(mamba):
         names = [type(spec).__name__ for spec in specs]
-        raise ConfigError(f"KV-cache groups must be one attention and one Mamba group, got {names}")
-    return attention[0]
+        raise ConfigError(f"KV-cache groups must be one attention and Mamba groups, got {names}")
+    return attention[0], len(mamba)

@@ -16,7 +16,7 @@ from hsexp.config.base import Config, ConfigError, parse_union
 from hsexp.config.catalog import read_option, read_root
 from hsexp.config.fields import OpenFraction
 from hsexp.memory import HybridMemory, MemoryConfig, Observer, build_memory
-from hsexp.memory.geometry import ModelConfig, ServedModel
+from hsexp.memory.geometry import AnyModel, ModelShape, ServedModel
 from hsexp.memory.organizations import Organization, OrganizationConfig, PoolPlan
 from hsexp.memory.policies.admission import AdmissionConfig
 
@@ -48,6 +48,7 @@ class EngineSettings(MemoryConfig):
             self.require_states(branches=self.max_leaves > 0)
         except ValueError as error:
             raise ValueError(f"{error}; max_leaves {self.max_leaves} must be 0") from None
+        self.require_kernels()
         if self.exact and self.states.copies:
             raise ValueError(
                 f"states {self.states.name} cannot be combined with exact on a real engine: it "
@@ -93,8 +94,13 @@ class EngineSettings(MemoryConfig):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the pools in all layers."""
-        return self.plan.total_bytes * self.model.num_attention_layers
+        """Bytes of the pools in all layers. A group without recurrent layers has no pool for their
+        states alone."""
+        model, (attention, *others) = self.model, self.plan.pools
+        num_groups = model.num_attention_layers - model.num_empty_groups
+        return model.num_attention_layers * attention.total_bytes + num_groups * sum(
+            pool.total_bytes for pool in others
+        )
 
     def within(self, total_bytes: int) -> Self:
         """The settings with the largest budget whose pools take at most this, in all layers.
@@ -163,7 +169,7 @@ class ServingSettings(Axes, InServer, Config):
     An organization or a policy is an option of its group in `conf/`, or a mapping of its values.
     """
 
-    model: ModelConfig | None = None
+    model: AnyModel | None = None
     """The shape that the model must have; None accepts the model's own."""
     budget_bytes: PositiveInt | None
     """Bytes of state of one attention layer with its recurrent layers, as a campaign's budget."""
@@ -216,7 +222,7 @@ class ServingSettings(Axes, InServer, Config):
         """
         return _resolve(getattr(self, axis.name), axis.options, group=axis.name)
 
-    def resolve(self, model: ModelConfig, *, cap: int) -> EngineSettings:
+    def resolve(self, model: ModelShape, *, cap: int) -> EngineSettings:
         """The engine's settings.
 
         Args:
@@ -252,12 +258,12 @@ class ServingSettings(Axes, InServer, Config):
                 raise ConfigError(f"budget_bytes {self.budget_bytes} a layer: {error}") from None
         return settings
 
-    def _agreed(self, served: ModelConfig) -> ModelConfig:
+    def _agreed(self, served: ModelShape) -> ModelShape:
         """The shape that was asked for, if the served model has it."""
         if self.model is None:
             return served
-        for field in sorted(ModelConfig.model_fields.keys() - _NOT_SHAPE):
-            asked, found = getattr(self.model, field), getattr(served, field)
+        for field in sorted(type(served).model_fields.keys() - _NOT_SHAPE):
+            asked, found = getattr(self.model, field, None), getattr(served, field)
             if asked != found:
                 raise ConfigError(
                     f"model.{field} {asked} contradicts the served model {served.name}, "

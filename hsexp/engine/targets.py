@@ -198,6 +198,18 @@ TARGETS = (
         reason="paged states are written out of place, so nothing is copied before a step",
     ),
     Target(
+        module="vllm.v1.worker.mamba_utils",
+        name="get_mamba_groups",
+        source="4d98381582332142",
+        reason="states of gated delta net have a group for each layer of an attention layer",
+    ),
+    Target(
+        module="vllm.v1.attention.backends.gdn_attn",
+        name="GDNAttentionMetadataBuilder.build",
+        source="a548baf0a75011e2",
+        reason="it counts a first token as a decode, so the state that it reads is cleared before",
+    ),
+    Target(
         module="vllm.model_executor.layers.mamba.mamba_mixer2",
         name="MambaMixer2.conv_ssm_forward",
         source="f2d9b21b73e3928a",

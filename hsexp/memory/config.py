@@ -7,7 +7,7 @@ from pydantic import Field, PositiveInt, model_validator
 from hsexp.config.base import Config
 from hsexp.config.fields import Name
 from hsexp.memory.chunking import Chunking, chunking
-from hsexp.memory.geometry import AnyModel, ModelShape
+from hsexp.memory.geometry import AnyModel, ModelShape, SizedModel
 from hsexp.memory.organizations import Organization, OrganizationConfig, create
 from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.memory.policies.eviction import PAPER, EvictionConfig
@@ -138,7 +138,20 @@ class MemoryConfig(Config):
     @property
     def paged(self) -> bool:
         """Whether recurrent kernels read a state page by page (Appendix B.9)."""
-        return not self.layout.places.is_contiguous
+        return self.organization.pages_states
+
+    def require_kernels(self) -> None:
+        """Refuse an organization whose states a real engine cannot read.
+
+        Raises:
+            ValueError: names the organization, and what serves the model.
+        """
+        model = self.model
+        if isinstance(model, SizedModel) and self.paged:
+            raise ValueError(
+                f"organization {self.organization.name} keeps a state in several pages, and a real "
+                f"engine has no kernels for that with {model.family}: s0 and d0 serve {model.name}"
+            )
 
     @property
     def chunking(self) -> Chunking:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
@@ -64,6 +63,11 @@ class ModelShape(Config, ABC):
         """Recurrent layers that the last groups lack."""
         places = self.composites_per_checkpoint * self.num_attention_layers
         return places - self.num_recurrent_layers
+
+    @property
+    def num_empty_groups(self) -> int:
+        """Attention layers at the end whose groups lack all recurrent layers."""
+        return self.num_missing_layers // self.composites_per_checkpoint
 
     @property
     @abstractmethod
@@ -125,7 +129,8 @@ class ModelConfig(ModelShape):
 
 
 class SizedModel(ModelShape):
-    """A model of another family, by the bytes of its states. Only a simulation serves it."""
+    """A model of another family, by the bytes of its states. A real engine serves gated delta net,
+    and a simulation all of them."""
 
     kind: Literal["sized"]
     family: str
@@ -160,30 +165,34 @@ AnyModel = Annotated[
 """A Mamba2 hybrid needs no `kind`."""
 
 
-def _require_mamba2(given: Any) -> Any:
+GATED_DELTA_NET = "gated delta net"
+"""The `family` of a `SizedModel` that a real engine serves."""
+
+
+def _require_served(given: Any) -> Any:
     if _kind(given) == "mamba2":
         return given
     model = SizedModel.model_validate(given)
-    raise ValueError(
-        f"{model.name} has recurrent layers of another family, {model.family}: only a simulation "
-        "serves it"
-    )
-
-
-def _require_whole_groups(model: ModelConfig) -> ModelConfig:
-    if model.num_missing_layers:
+    if model.family != GATED_DELTA_NET:
         raise ValueError(
-            f"num_recurrent_layers {model.num_recurrent_layers} must be a multiple of "
-            f"num_attention_layers {model.num_attention_layers} in a real engine; only a "
-            f"simulation serves {model.name}"
+            f"{model.name} has recurrent layers of another family, {model.family}: only a "
+            "simulation serves it"
         )
     return model
 
 
-ServedModel = Annotated[
-    ModelConfig, BeforeValidator(_require_mamba2), AfterValidator(_require_whole_groups)
-]
+def _require_mamba2(given: Any) -> Any:
+    if _kind(given) == "mamba2":
+        return given
+    model = SizedModel.model_validate(given)
+    raise ValueError(f"{model.name} has recurrent layers of {model.family}, not of Mamba2")
+
+
+ServedModel = Annotated[AnyModel, BeforeValidator(_require_served)]
 """A model that a real engine serves."""
+
+ServedMamba2 = Annotated[ModelConfig, BeforeValidator(_require_mamba2)]
+"""One that it serves with seeded weights."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,9 +17,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hsexp.memory.geometry import GATED_DELTA_NET
 from hsexp.models.document import Document
 
 _DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+_ATTENTION = ("attention", "full_attention")
+_MAMBA = ("mamba", "linear_attention")
+"""Kinds of layers in lists; transformers has written the second ones since 5.13."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +65,7 @@ def granite_4_h(document: Document) -> dict[str, Any]:
     inner = document.count("mamba_expand", default=2) * document.count("hidden_size")
     return _mamba2(
         document,
-        _count(kinds, attention=("attention",), recurrent=("mamba", "linear_attention")),
+        _count(kinds, attention=_ATTENTION, recurrent=_MAMBA),
         heads=heads,
         head_dim=_whole(document, "mamba_d_head", inner, heads),
         groups=document.count("mamba_n_groups", default=1),
@@ -83,11 +87,11 @@ def bamba(document: Document) -> dict[str, Any]:
 
 def nemotron_h(document: Document) -> dict[str, Any]:
     """A pattern of characters, or its newer list: Mamba2, attention, and layers without states."""
-    kinds = document.layers("hybrid_override_pattern", "layers_block_type")
+    kinds = document.layers("hybrid_override_pattern", "layers_block_type", "layer_types")
     state_bytes = _DTYPE_BYTES[document.text("mamba_ssm_cache_dtype", "float32")]
     return _mamba2(
         document,
-        _count(kinds, attention=("*", "attention"), recurrent=("M", "mamba")),
+        _count(kinds, attention=("*", *_ATTENTION), recurrent=("M", *_MAMBA)),
         heads=document.count("mamba_num_heads"),
         head_dim=document.count("mamba_head_dim"),
         groups=document.count("n_groups"),
@@ -98,8 +102,8 @@ def nemotron_h(document: Document) -> dict[str, Any]:
 
 def zamba2(document: Document) -> dict[str, Any]:
     """Every layer has a Mamba2 state; hybrid ones also have keys and values of a shared block."""
-    kinds = document.layers("layers_block_type")
-    found = _count(kinds, attention=("hybrid",), recurrent=("mamba", "hybrid"))
+    kinds = document.layers("layers_block_type", "layer_types")
+    found = _count(kinds, attention=("hybrid",), recurrent=(*_MAMBA, "hybrid"))
     heads = document.count("n_mamba_heads")
     inner = document.count("mamba_expand", default=2) * document.count("hidden_size")
     fields = _mamba2(
@@ -151,7 +155,7 @@ def gated_delta_net(document: Document) -> dict[str, Any]:
     return _sized(
         document,
         found,
-        family="gated delta net",
+        family=GATED_DELTA_NET,
         recurrent_bytes=values * document.count("linear_key_head_dim") * state_size,
         conv_bytes=(taps - 1) * (2 * keys + values) * size,
     )

@@ -1,9 +1,9 @@
 """The configuration of one run: everything that decides its outcome."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from hsexp.config.device import DeviceConfig, HardwareConfig
 from hsexp.config.fields import Seed
@@ -57,6 +57,11 @@ class VllmRunConfig(RunConfig):
     transport: Literal["http", "inproc"]
     num_warmup_requests: Annotated[int, Field(ge=0)]
     max_retries: Annotated[int, Field(ge=0)]
+
+    @model_validator(mode="after")
+    def _kernels_read_the_states(self) -> Self:
+        self.require_kernels()
+        return self
 
 
 def parse_run(data: Mapping[str, Any]) -> RunConfig:

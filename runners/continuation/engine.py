@@ -34,6 +34,7 @@ from hsexp.config.catalog import read_option
 from hsexp.engine.mini import SPECIAL_TOKENS, VOCABULARY, seeded_weights
 from hsexp.engine.settings import EngineSettings
 from hsexp.memory import Hit, Observer, SequenceMemory
+from hsexp.memory.geometry import ModelConfig
 from hsexp.memory.policies.retention import RetentionConfig
 from hsexp.plan.cells import content_digest
 from runners.continuation.compare import Compared, Run, compare
@@ -199,12 +200,13 @@ def start_engine(
     """An engine with its core in this process (`VLLM_ENABLE_V1_MULTIPROCESSING=0`)."""
     from vllm import EngineArgs, LLMEngine
 
-    layout = settings.layout
+    layout, shape = settings.layout, settings.model
+    assert isinstance(shape, ModelConfig), "the weights are seeded ones"
     return LLMEngine.from_engine_args(
         EngineArgs(
             model=str(model),
             skip_tokenizer_init=True,
-            dtype=_DTYPES[settings.model.dtype_bytes],
+            dtype=_DTYPES[shape.dtype_bytes],
             max_model_len=max_model_len,
             max_num_seqs=settings.admission.cap,
             max_num_batched_tokens=token_budget,

@@ -8,7 +8,7 @@ from hsexp.config.campaigns import ContinuationCampaign
 from hsexp.config.catalog import read_option
 from hsexp.config.device import HardwareConfig
 from hsexp.config.launch import Launch
-from hsexp.memory.geometry import ModelConfig, ModelShape, ServedModel, StateGeometry
+from hsexp.memory.geometry import ModelConfig, ModelShape, ServedMamba2, StateGeometry
 from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.organizations.s2 import S2Config
 from hsexp.plan.cells import Cell, Plan, content_key
@@ -114,7 +114,7 @@ def _cell(campaign: str, organization: str, run: ContinuationRun) -> Cell:
 
 
 def _served(model: ModelShape) -> ModelConfig:
-    served: ModelConfig = parse_union(ServedModel, model, path="model")
+    served: ModelConfig = parse_union(ServedMamba2, model, path="model")
     return served
 
 

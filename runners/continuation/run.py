@@ -5,14 +5,14 @@ from pydantic import PositiveInt
 from hsexp.config.base import Config
 from hsexp.config.device import HardwareConfig
 from hsexp.config.fields import Name, Seed
-from hsexp.memory.geometry import ServedModel
+from hsexp.memory.geometry import ServedMamba2
 from hsexp.memory.organizations import OrganizationConfig
 
 
 class ContinuationRun(Config):
     """Everything that decides the outcome of one continuation check."""
 
-    model: ServedModel
+    model: ServedMamba2
     organization: OrganizationConfig
     exact: bool
     depth_tokens: PositiveInt

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hsexp.engine.settings import EngineSettings
+from hsexp.memory.geometry import ModelConfig, ModelShape
 from hsexp.plan.run import VllmRunConfig
 
 SCHEDULER = "hsexp.engine.recording.RecordingScheduler"
@@ -25,7 +26,7 @@ def engine_arguments(config: VllmRunConfig, *, record: Path, trace: Path) -> dic
     """
     organization = config.layout
     return {
-        "dtype": _DTYPES[config.model.dtype_bytes],
+        "dtype": _dtype(config.model),
         "max_model_len": config.model.max_model_tokens,
         "max_num_seqs": config.admission.cap,
         "max_num_batched_tokens": config.scheduler.token_budget,
@@ -49,6 +50,11 @@ def engine_arguments(config: VllmRunConfig, *, record: Path, trace: Path) -> dic
             **({"hsexp_trace": str(trace)} if config.trace else {}),
         },
     }
+
+
+def _dtype(model: ModelShape) -> str:
+    """vLLM's name of the type; that of the weights where only the bytes of states are known."""
+    return _DTYPES[model.dtype_bytes] if isinstance(model, ModelConfig) else "auto"
 
 
 def server_flags(arguments: dict[str, Any], *, model: Path, port: int, grace_s: float) -> list[str]:

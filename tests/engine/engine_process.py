@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hsexp.config.catalog import read_option
-from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.geometry import ModelShape
 
 RUN = Path(__file__).parent / "engine_run.py"
 
@@ -69,12 +69,12 @@ class EngineProcess:
 
 
 def settings(
-    model: ModelConfig,
+    model: ModelShape,
     organization: str,
     budget_bytes: int,
     *,
     block_size: int,
-    slot_bytes: int,
+    slot_bytes: int | None = None,
     checkpoint_grid: int | None = None,
     headroom: float = 0.0,
     cap: int = 8,
@@ -88,6 +88,7 @@ def settings(
     """Settings as a job carries them: an option of `conf/organization` in other sizes.
 
     Args:
+        slot_bytes: None is the smallest power of two.
         checkpoint_grid: tokens; None is one block (D0: what its rule gives).
         keep_idle_slabs: to the tail of the queue. In its own order S2 may lose an idle slab in a
             pool that is nearly empty, where the other organizations lose nothing.

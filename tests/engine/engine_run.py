@@ -62,10 +62,12 @@ def _answer(job_path: str, result_path: str) -> None:
 
 
 def build_engine(job: dict[str, Any]) -> Any:
+    from served_configs import load_here
     from vllm import EngineArgs, LLMEngine
 
     from hsexp.engine.settings import EngineSettings
 
+    load_here(_architecture(job["model"]))
     arguments: dict[str, Any] = {"block_size": job.get("block_size", 512)}
     if job["settings"] is not None:
         settings = EngineSettings.parse(job["settings"])
@@ -90,8 +92,14 @@ def build_engine(job: dict[str, Any]) -> Any:
             async_scheduling=False,
             seed=0,
             **arguments,
+            **job.get("arguments", {}),
         )
     )
+
+
+def _architecture(model: str) -> str:
+    config = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
+    return str(config["architectures"][0])
 
 
 def run(engine: Any, job: dict[str, Any]) -> dict[str, Any]:
@@ -272,7 +280,9 @@ class _Poison:
         storages: list[dict[int, Any]] = [{}, {}]
         self._lines: list[Any] = []
         for layer in runner.compilation_config.static_forward_context.values():
-            caches = layer.kv_cache
+            caches = getattr(layer, "kv_cache", None)
+            if caches is None:
+                continue  # experts
             is_mamba = isinstance(caches, tuple)
             first = caches[0] if is_mamba else caches
             storage = torch.empty(0, dtype=first.dtype).set_(first.untyped_storage())

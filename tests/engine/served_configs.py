@@ -84,6 +84,30 @@ ZAMBA2 = {
     "max_position_embeddings": 4096,
     "torch_dtype": "bfloat16",
 }
+BAMBA_LIKE = GRANITE_4_H | {
+    "num_hidden_layers": 32,
+    "layer_types": ["attention" if i in (9, 18, 27) else "mamba" for i in range(32)],
+}
+"""Bamba has no class in vLLM 0.27.1: its 29 and 3 layers, as a Granite-4-H."""
+QWEN3_NEXT = {
+    "architectures": ["Qwen3NextForCausalLM"],
+    "model_type": "qwen3_next",
+    "hidden_size": 256,
+    "intermediate_size": 256,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 64,
+    "linear_value_head_dim": 64,
+    "linear_conv_kernel_dim": 4,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "vocab_size": 512,
+    "torch_dtype": "bfloat16",
+}
 JAMBA = {
     "architectures": ["JambaForCausalLM"],
     "model_type": "jamba",
@@ -115,7 +139,7 @@ LLAMA = {
 }
 
 
-def _load_here(architecture: str) -> None:
+def load_here(architecture: str) -> None:
     """vLLM looks at a model's class in a process of its own, which takes seconds a class."""
     known = ModelRegistry.models[architecture]
     if not isinstance(known, _RegisteredModel):
@@ -124,7 +148,7 @@ def _load_here(architecture: str) -> None:
 
 def write_config(folder: Path, model: dict[str, Any]) -> None:
     """What vLLM needs to know of a model before it loads weights."""
-    _load_here(model["architectures"][0])
+    load_here(model["architectures"][0])
     (folder / "config.json").write_text(json.dumps(model), encoding="utf-8")
 
 

@@ -4,12 +4,12 @@ The counterpart of `test_real_model.py`, where an attention layer has one. A che
 composites here; each recurrent layer has its own pages or its own part of a slot.
 """
 
-import random
 from typing import Any
 
 import pytest
 from engine_process import EngineProcess, settings
-from small_models import VOCABULARY, save_model, tiny_granite
+from small_models import save_model, tiny_granite
+from waves import assert_same_outputs, requests_over
 
 ORGANIZATIONS = ("s0", "s1", "s2", "d0")
 PAGE = 32768
@@ -33,28 +33,6 @@ def granite(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "token_budget": 256,
         "settings": None,
     }
-
-
-def requests_over(
-    prefixes: list[int], *, count: int, seed: int, every: list[int], most_tokens: int
-) -> list[dict[str, Any]]:
-    """Requests that begin with so many tokens of one of three contexts."""
-    rng = random.Random(seed)
-    contexts = [[rng.randrange(3, VOCABULARY) for _ in range(max(prefixes))] for _ in range(3)]
-    requests, add_at = [], 0
-    for i in range(count):
-        add_at += rng.choice(every)
-        prefix = contexts[rng.randrange(3)][: rng.choice(prefixes)]
-        suffix = [rng.randrange(3, VOCABULARY) for _ in range(rng.randrange(3, 70))]
-        requests.append(
-            {
-                "id": str(i),
-                "prompt": prefix + suffix,
-                "max_tokens": rng.randrange(2, most_tokens),
-                "add_at": add_at,
-            }
-        )
-    return requests
 
 
 # -- the same schedule: bit for bit ----------------------------------------------------------------
@@ -146,16 +124,6 @@ def test_a_tight_pool_changes_no_token(
         assert result["poisoned"]["slots"] > 50
     assert memory["live"] == 0 and memory["free"] == memory["usable"]
     assert result["left"] == [0, 0, 0]  # blocks, checkpoints and slots after a reset
-
-
-def assert_same_outputs(result: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert result["outputs"].keys() == expected["outputs"].keys()
-    for key, output in expected["outputs"].items():
-        ours = result["outputs"][key]
-        assert ours["finished"] and ours["tokens"] == output["tokens"]
-        for mine, theirs in zip(ours["logprobs"], output["logprobs"], strict=True):
-            for token in mine.keys() & theirs.keys():
-                assert mine[token] == pytest.approx(theirs[token], abs=1e-4)
 
 
 # -- forks and exact runs --------------------------------------------------------------------------

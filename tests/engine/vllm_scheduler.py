@@ -173,6 +173,7 @@ def kv_cache_config(chosen: EngineSettings) -> KVCacheConfig:
     Stock vLLM has one pool: all pages of the organization's plan.
     """
     model, layout = chosen.model, chosen.layout
+    assert isinstance(model, ModelConfig)
     plan = layout.plan(chosen.budget_bytes)
     attention = FullAttentionSpec(
         block_size=layout.kernel_block_size,

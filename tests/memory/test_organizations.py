@@ -484,3 +484,9 @@ def test_variants_of_the_catalog_are_all_built() -> None:
         config = parse_union(OrganizationConfig, data, path="organization")
         variant = create(config, FALCON)
         assert isinstance(variant, D0) and variant.checkpoint_grid == grid
+
+
+@pytest.mark.parametrize("name", ["s0", "s1", "s2", "s3", "d0"])
+def test_states_are_paged_where_one_takes_several_pages(name: str) -> None:
+    layout = organization_of(name)
+    assert layout.config.pages_states == (layout.places.num_members > 1)

@@ -10,7 +10,7 @@ from hsexp.config.base import ConfigError, parse_union
 from hsexp.config.catalog import read_option
 from hsexp.memory import build_memory
 from hsexp.memory.config import MemoryConfig
-from hsexp.memory.geometry import ModelConfig, SizedModel, StateGeometry
+from hsexp.memory.geometry import ModelConfig, ServedModel, SizedModel, StateGeometry
 from hsexp.memory.organizations import OrganizationConfig
 from hsexp.models import is_config, read_model
 
@@ -97,6 +97,7 @@ def test_the_last_group_may_lack_layers_and_their_places_are_counted() -> None:
     assert (bamba.composites_per_checkpoint, bamba.num_missing_layers) == (10, 1)
     lfm2 = read_model(str(CONFIGS / "lfm2_1_2b.json"))
     assert (lfm2.composites_per_checkpoint, lfm2.num_missing_layers) == (2, 2)
+    assert (bamba.num_empty_groups, lfm2.num_empty_groups) == (0, 1)
 
 
 def test_a_model_without_convolutions_takes_no_pages_for_them_in_s1() -> None:
@@ -171,10 +172,58 @@ def test_a_config_that_cannot_be_read_is_refused_with_its_field(
         read_model(changed("bamba_9b", tmp_path, **changes))
 
 
+@pytest.mark.parametrize(
+    ("name", "field", "kinds"),
+    [
+        (
+            "granite_4_0_h_small",
+            "layer_types",
+            {"mamba": "linear_attention", "attention": "full_attention"},
+        ),
+        (
+            "nemotron_nano_9b_v2",
+            "hybrid_override_pattern",
+            {"M": "linear_attention", "*": "full_attention", "-": "mlp"},
+        ),
+        ("zamba2_7b", "layers_block_type", {"mamba": "linear_attention", "hybrid": "hybrid"}),
+    ],
+)
+def test_kinds_of_layers_have_the_names_of_newer_transformers_as_well(
+    name: str, field: str, kinds: dict[str, str], tmp_path: Path
+) -> None:
+    known = json.loads((CONFIGS / f"{name}.json").read_text(encoding="utf-8"))[field]
+    written = "layer_types" if field == "layer_types" else "layers_block_type"
+    changes = {field: None} | {written: [kinds[kind] for kind in known]}
+    newer = read_model(changed(name, tmp_path, **changes))
+    known_model = read_model(str(CONFIGS / f"{name}.json"))
+    assert newer.model_copy(update={"name": known_model.name}) == known_model
+
+
 def test_a_real_engine_refuses_a_family_without_kernels_by_name() -> None:
     from hsexp.plan.run import VllmRunConfig
 
-    model = read_model(str(CONFIGS / "qwen3_next_80b_a3b.json"))
+    model = read_model(str(CONFIGS / "jamba_v0_1.json"))
     assert isinstance(model, SizedModel)
-    with pytest.raises(ConfigError, match="qwen3_next_80b_a3b has recurrent layers of another"):
+    with pytest.raises(ConfigError, match="jamba_v0_1 has recurrent layers of another"):
         VllmRunConfig.parse({"engine": "vllm", "model": model})
+
+
+@pytest.mark.parametrize(
+    ("organization", "is_served"),
+    [("s0", True), ("s1", False), ("s2", False), ("s3", False), ("d0", True)],
+)
+def test_a_real_engine_serves_gated_delta_net_where_a_state_is_one_page(
+    organization: str, is_served: bool
+) -> None:
+    model = parse_union(
+        ServedModel, read_model(str(CONFIGS / "qwen3_next_80b_a3b.json")), path="model"
+    )
+    layout = parse_union(
+        OrganizationConfig, read_option("organization", organization), path="organization"
+    )
+    config = MemoryConfig.without_policies(model=model, organization=layout)
+    if is_served:
+        config.require_kernels()
+        return
+    with pytest.raises(ValueError, match=rf"{organization} keeps .*: s0 and d0 serve qwen3_next"):
+        config.require_kernels()

@@ -34,6 +34,8 @@ class OrganizationSettings(Config):
     release_order: ReleaseOrder
     allows_branches: ClassVar[bool] = WholePages.allows_branches
     """Whether sequences can be forked, keep leaves and write drafts."""
+    pages_states: ClassVar[bool] = False
+    """Whether a state takes several pages, which its kernel reads one by one (Appendix B.9)."""
 
     def fitted(self, model: ModelShape) -> Self:
         """The settings with what is left open to the model."""
@@ -111,11 +113,6 @@ class StatePlaces:
             conv_step_bytes=0,
             lines_per_page=1,
         )
-
-    @property
-    def is_contiguous(self) -> bool:
-        """Whether a composite is one page, as vLLM's own states are."""
-        return self.conv_offset_bytes > 0
 
 
 class Organization(ABC):

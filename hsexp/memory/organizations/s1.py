@@ -20,6 +20,8 @@ from hsexp.memory.pool import PagePool
 class S1Config(SharedPoolSettings):
     """S1: paged recurrent checkpoints (Section 3.3)."""
 
+    pages_states: ClassVar[bool] = True
+
     kind: Literal["s1"]
 
 

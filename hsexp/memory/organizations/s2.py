@@ -23,6 +23,8 @@ from hsexp.memory.slab import SlabStateStore
 class SlabSettings(SharedPoolSettings):
     """Settings of an organization whose convolution states have slots in slabs."""
 
+    pages_states: ClassVar[bool] = True
+
     slot_bytes: PositiveInt | None
     """Bytes of one convolution slot; the convolution states of a checkpoint must fit. Null uses the
     smallest power of two that holds them."""
