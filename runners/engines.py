@@ -1,6 +1,7 @@
 """Choose the engine that runs the cells, from what was asked for and what this machine has."""
 
 import importlib.util
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -9,6 +10,7 @@ from typing import Literal
 from filelock import FileLock, Timeout
 
 from hsexp.config.base import ConfigError
+from hsexp.config.catalog import options, read_option
 from hsexp.config.device import DeviceConfig
 from hsexp.config.engine import VllmEngine
 from hsexp.config.launch import Launch
@@ -103,9 +105,28 @@ def _missing_for_vllm(device: DeviceConfig) -> str | None:
     fault = plugin_fault()
     if fault is not None:
         return fault
-    if _platform(device) == "cuda" and not _has_gpu():
+    if _platform(device) != "cuda":
+        return None
+    if not _has_gpu():
         return f"device {device.name} needs a GPU, and {_why_no_gpu()} (device=cpu needs no GPU)"
-    return None
+    return _other_gpu(device)
+
+
+def _other_gpu(device: DeviceConfig) -> str | None:
+    """What is wrong with the GPU that is here; None if the device's name is right for it."""
+    if device.gpu is None:
+        return None
+    name = _gpu_name()
+    if re.search(device.gpu, name):
+        return None
+    devices = (DeviceConfig.parse(read_option("device", option)) for option in options("device"))
+    fitting = [f"device={each.name}" for each in devices if each.gpu and re.search(each.gpu, name)]
+    way_out = (
+        f"type {' or '.join(fitting)}"
+        if fitting
+        else "write a device file for it (docs/devices.md)"
+    )
+    return f"device {device.name} is not the GPU that is here, {name}: {way_out}"
 
 
 def _is_installed(package: str) -> bool:
@@ -116,6 +137,12 @@ def _has_gpu() -> bool:
     import torch
 
     return bool(torch.cuda.is_available())
+
+
+def _gpu_name() -> str:
+    import torch
+
+    return str(torch.cuda.get_device_name())
 
 
 def _why_no_gpu() -> str:

@@ -113,6 +113,9 @@ class DeviceConfig(Config):
     gpu_gib: PositiveFloat | None = Field(default=None, exclude=True)
     """Memory of the GPU as the driver reports it; null where it is not known. Only the budget that
     is left beside weights is reckoned from it."""
+    gpu: str | None = Field(default=None, exclude=True)
+    """A regular expression that the GPU's name has to match, as its driver reports it; null takes
+    any. A real run on another GPU is refused, since its rows would name this device."""
     occupancy: Occupancy | None = Field(default=None, exclude=True)
     """What of that memory states cannot have."""
     hardware: HardwareConfig | None = Field(default=None, exclude=True)

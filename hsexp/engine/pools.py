@@ -112,9 +112,7 @@ def kv_cache_config(
             f"{len(attention)} layers, and {available_bytes:,} are free"
         )
     return PlannedCacheConfig(
-        num_blocks=max(
-            plan.pools[0].num_pages * blocks_per_page, *(pool.num_pages for pool in plan.pools)
-        ),
+        num_blocks=settings.num_blocks,
         kv_cache_tensors=tensors,
         kv_cache_groups=[
             KVCacheGroupSpec(list(attention), attention_spec),

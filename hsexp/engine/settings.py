@@ -93,6 +93,15 @@ class EngineSettings(MemoryConfig):
         return self.layout.plan(self._budget)
 
     @property
+    def num_blocks(self) -> int:
+        """Blocks of vLLM's block tables: pages, or kernels' blocks where a page has several."""
+        layout, plan = self.layout, self.plan
+        blocks_per_page = layout.block_size // layout.kernel_block_size
+        return max(
+            plan.pools[0].num_pages * blocks_per_page, *(pool.num_pages for pool in plan.pools)
+        )
+
+    @property
     def state_bytes(self) -> int:
         """Bytes of the pools in all layers. A group without recurrent layers has no pool for their
         states alone."""

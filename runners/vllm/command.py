@@ -17,6 +17,28 @@ _GIB = 2**30
 _DTYPES = {2: "bfloat16", 4: "float32"}
 
 
+def settings_of(config: VllmRunConfig) -> EngineSettings:
+    """What the plugin is told."""
+    return EngineSettings(
+        **config.memory_settings,
+        budget_bytes=config.budget.bytes,
+        max_leaves=0,  # requests of a campaign have one continuation each
+    )
+
+
+def is_eager(config: VllmRunConfig) -> bool:
+    """Whether steps run without graphs. A graph takes padded batches, and exact runs send every
+    request through the model alone."""
+    return config.hardware.eager or config.exact
+
+
+def max_running(config: VllmRunConfig) -> int:
+    """The cap. With graphs vLLM wants a block for each request that may run; a request has one at
+    least, so that a cap of all blocks admits the same requests."""
+    cap = config.admission.cap
+    return cap if is_eager(config) else min(cap, settings_of(config).num_blocks)
+
+
 def engine_arguments(config: VllmRunConfig, *, record: Path, trace: Path) -> dict[str, Any]:
     """Fields of vLLM's EngineArgs, without the model.
 
@@ -28,24 +50,19 @@ def engine_arguments(config: VllmRunConfig, *, record: Path, trace: Path) -> dic
     return {
         "dtype": _dtype(config.model),
         "max_model_len": config.model.max_model_tokens,
-        "max_num_seqs": config.admission.cap,
+        "max_num_seqs": max_running(config),
         "max_num_batched_tokens": config.scheduler.token_budget,
         "block_size": organization.kernel_block_size,
         "mamba_block_size": organization.checkpoint_grid,
         "mamba_cache_mode": "align",
         "enable_prefix_caching": True,
         "async_scheduling": False,
-        # A graph takes padded batches; exact runs send every request through the model alone.
-        "enforce_eager": config.hardware.eager or config.exact,
+        "enforce_eager": is_eager(config),
         "skip_tokenizer_init": True,  # requests are token ids, and so are outputs
         "seed": 0,
         "scheduler_cls": SCHEDULER,
         "additional_config": {
-            **EngineSettings(
-                **config.memory_settings,
-                budget_bytes=config.budget.bytes,
-                max_leaves=0,  # requests of a campaign have one continuation each
-            ).additional_config(),
+            **settings_of(config).additional_config(),
             "hsexp_record": str(record),
             **({"hsexp_trace": str(trace)} if config.trace else {}),
         },

@@ -18,7 +18,8 @@ from hsexp.plan.cells import Plan
 from hsexp.plan.planner import make_plan
 from hsexp.plan.run import VllmRunConfig
 from runners import engines
-from runners.vllm.command import engine_arguments
+from runners.vllm.command import engine_arguments, settings_of
+from runners.vllm.readback import expected
 from runners.vllm.weights import weights_of
 
 
@@ -27,6 +28,7 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if vllm, torch and a GPU were here."""
     monkeypatch.setattr(engines, "_is_installed", lambda package: True)
     monkeypatch.setattr(engines, "_has_gpu", lambda: True)
+    monkeypatch.setattr(engines, "_gpu_name", lambda: "NVIDIA A100-PCIE-40GB")
     monkeypatch.setattr(engines, "plugin_fault", lambda: None)
     monkeypatch.chdir(tmp_path)
 
@@ -77,6 +79,25 @@ def test_exact_runs_are_eager_and_others_use_the_devices_graphs() -> None:
         arguments = engine_arguments(config, record=Path("record"), trace=Path("trace"))
         eager[config.exact].add(arguments["enforce_eager"])
     assert eager == {True: {True}, False: {False}}
+
+
+def test_graphs_never_have_more_requests_than_blocks() -> None:
+    """vLLM refuses such a start after the weights are loaded (max_num_seqs exceeds the blocks)."""
+    lowered = {}
+    small = ("budget=bytes", "budget.bytes=90000000", "admission.cap=63")
+    for cell in planned("campaign=q1", *small).cells + planned("campaign=q1").cells:
+        config = VllmRunConfig.parse(cell.config)
+        arguments = engine_arguments(config, record=Path("record"), trace=Path("trace"))
+        num_blocks = settings_of(config).num_blocks
+        assert arguments["max_num_seqs"] == min(config.admission.cap, num_blocks)
+        if num_blocks < config.admission.cap:
+            assert expected(config)["cap"] == str(num_blocks)
+            lowered[config.organization.name, config.budget.name] = num_blocks
+            eager = config.model_copy(
+                update={"hardware": config.hardware.model_copy(update={"eager": True})}
+            )
+            assert expected(eager)["cap"] == str(config.admission.cap)
+    assert lowered == {("s0", "bytes"): 56}  # the paper's caps are S0's pages, or fewer
 
 
 def planned(*overrides: str) -> Plan:

@@ -28,7 +28,8 @@ SERVING = (*FITTED, "q7", "q8", "q10", "submitted_work")
 def command_of_readme(campaign: str) -> list[str]:
     """The README has it for q1 and says that the others differ in the name alone."""
     readme = (MEASURED / "README.md").read_text(encoding="utf-8")
-    command = re.search(r"python -m hsexp (campaign=q1 .*?) +# and q6 to q10, submitted_work", readme)
+    rest = "# and q6 to q10, submitted_work"
+    command = re.search(rf"python -m hsexp (campaign=q1 .*?) +{rest}", readme)
     assert command is not None
     return command[1].replace("campaign=q1", f"campaign={campaign}").split()
 

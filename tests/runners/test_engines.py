@@ -40,12 +40,37 @@ def test_vllm_on_cores_must_be_asked_for_with_a_device_of_cores() -> None:
 def test_auto_takes_vllm_only_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_engine("auto", A100)[0] == "sim"
     monkeypatch.setattr(engines, "_has_gpu", lambda: True)
+    monkeypatch.setattr(engines, "_gpu_name", lambda: "NVIDIA A100-PCIE-40GB")
     assert choose_engine("auto", A100)[0] == "vllm"
     engine, why = choose_engine("auto", CPU)
     assert (engine, why) == (
         "sim",
         "engine=auto uses vllm only on a GPU, and device cpu is not one",
     )
+
+
+@pytest.mark.usefixtures("packages")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("NVIDIA H100 80GB HBM3", "type device=h100$"),
+        ("NVIDIA H100 PCIe", "type device=h100_pcie$"),
+        ("NVIDIA A100-SXM4-80GB", "type device=a100_80gb$"),
+        ("NVIDIA H200", "type device=h200$"),
+        ("NVIDIA L40S", "type device=l40s$"),
+        ("NVIDIA B200", "type device=b200$"),
+        ("NVIDIA GB200", "write a device file for it"),
+        ("Tesla T4", "write a device file for it"),
+    ],
+)
+def test_runs_on_another_gpu_are_refused_with_the_device_that_fits(
+    name: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "_has_gpu", lambda: True)
+    monkeypatch.setattr(engines, "_gpu_name", lambda: name)
+    with pytest.raises(ConfigError, match=f"not the GPU that is here, {name}: {said}"):
+        choose_engine("vllm", A100)
+    assert choose_engine("auto", A100)[0] == "sim"
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
