@@ -97,7 +97,7 @@ def test_graphs_never_have_more_requests_than_blocks() -> None:
                 update={"hardware": config.hardware.model_copy(update={"eager": True})}
             )
             assert expected(eager)["cap"] == str(config.admission.cap)
-    assert lowered == {("s0", "bytes"): 56}  # the paper's caps are S0's pages, or fewer
+    assert lowered == {("s0", "bytes_90000000"): 56}  # the paper's caps are S0's pages, or fewer
 
 
 def planned(*overrides: str) -> Plan:
