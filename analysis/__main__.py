@@ -1,5 +1,6 @@
 """python -m analysis campaign=q6 [table=B-7] [ledger=DIR] [ledgers=ROOT] [source=paper]
-                   [adoption=complete_case] [out=DIR] [seeds=FIRST-LAST] [config_dir=DIR]
+                   [adoption=complete_case] [out=DIR] [seeds=FIRST-LAST] [metric=NAME]
+                   [config_dir=DIR]
 
 Makes the tables of a campaign, or one table by its name in the paper, from ledgers alone: printed,
 and written as CSV, LaTeX and Markdown to <ledger>/analysis (tables over several campaigns:
@@ -9,6 +10,8 @@ and written as CSV, LaTeX and Markdown to <ledger>/analysis (tables over several
   ledgers=ROOT                     that root; the default is ledgers/
   source=paper [table=E-5]         from the published values, beside the printed ones
   adoption=complete_case|invalid   how to treat a run in doubt (Appendix E.14)
+  table=settings                   of any campaign: the settings of the whole ledger, best first
+  metric=ttft_p99_s                what they are ranked by; a rate or a time of the ledger
   config_dir=DIR                   a folder with campaigns and options of your own
 
 python -m analysis compare=paper [ledgers=ROOT] [fresh=DIR] [engine=sim]
@@ -20,6 +23,11 @@ they have run, those of the paper stand beside them.
   fresh=DIR     ledgers of fresh seeds, DIR/<campaign>/<engine>; the default is ROOT/fresh
   seeds=all     one set of seeds instead: all that ROOT has, as of
                 `python -m hsexp campaign=paper seeds=[...] ledger=ROOT`
+
+python -m analysis export ledger=DIR [out=DIR]
+
+Writes runs.parquet (one row an accepted run) and summary.json (settings and answers) again, beside
+the ledger or to DIR. A launch does the same at its end.
 
 python -m analysis calibrate ledger=DIR [ledger=DIR ...] [device=NAME] [out=FILE] [overwrite=true]
 python -m analysis calibrate source=paper
@@ -58,6 +66,7 @@ from analysis.calibration.device_file import how_to_use
 from analysis.command import Request, parse, run
 from analysis.compare.command import compare
 from analysis.errors import NoInputsError
+from analysis.export import command as export_command
 from analysis.side_by_side import compare_ledgers
 from analysis.tables import TABLES, derive, make
 from analysis.tables.table import Table, write
@@ -92,6 +101,9 @@ def main(arguments: Sequence[str]) -> None:
         case "beside":
             console.width = max(console.width, COMPARISON_WIDTH)
             print_and_write(*compare_ledgers(arguments[1:]), console)
+        case "export":
+            for path in export_command(arguments[1:]):
+                console.print(f"written: {path}", markup=False)
         case "timeline":
             console.print(f"page written: {timeline(arguments[1:])}", markup=False)
         case "perfetto":

@@ -14,7 +14,8 @@ from analysis.ledgers import Ledgers
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import follow_config_dir
 from hsexp.ending import end_well
-from hsexp.ledger import LedgerError
+from hsexp.ledger import Ledger, LedgerError
+from hsexp.runs import engines_below, is_ledger
 
 LEDGERS = Path("ledgers")
 """Root of the ledgers, below the working directory: <campaign>/<engine>."""
@@ -61,25 +62,38 @@ def parse(
     Raises:
         AnalysisError: an argument is unknown, given twice or refused.
     """
-    keys = ("campaign", kind, "source", "ledger", "ledgers", "adoption", "out", "seeds")
+    keys = ("campaign", kind, "source", "ledger", "ledgers", "adoption", "out", "seeds", "metric")
     given = parse_pairs(arguments, keys=keys)
     source: Source = _choice(given, "source", Source, default="ledger")
     adoption: Adoption = _choice(given, "adoption", Adoption, default="current")
     name = given.get(kind)
     if name is not None and name not in known:
         raise AnalysisError(f"{kind} {name} is unknown; choose from {', '.join(known)}")
-    owners = _owners(kind, name, given.get("campaign"), source)
+    asked = given.get("campaign")
+    if asked is None and name in (None, *configs.GENERIC):
+        asked = _campaign_of_ledger(given)
+    is_recorded = _is_recorded(given)
+    owners = _owners(kind, name, asked, source, is_recorded=is_recorded)
     campaign = owners[0] if len(owners) == 1 else None
+    names: tuple[str, ...] = ()
     if name is not None:
-        names: tuple[str, ...] = (name,)
-    else:
-        names = () if campaign is None else getattr(configs.listing(campaign), f"{kind}s")
+        names = (name,)
+    elif campaign is not None:
+        listed = configs.listing(campaign, is_recorded=is_recorded)
+        names = getattr(listed, f"{kind}s")
+    if "metric" in given and not set(names) & set(configs.GENERIC):
+        raise AnalysisError(
+            f"metric={given['metric']} is what {kind} {configs.GENERIC[0]} ranks by; "
+            f"add {kind}={configs.GENERIC[0]}"
+        )
     seeds = parse_seeds(given["seeds"]) if "seeds" in given else None
     ledgers = Ledgers(
         Path(given.get("ledgers", LEDGERS)),
         paths=_one_path(given, kind, owners),
         seeds=seeds,
         adoption=adoption,
+        asked=asked,
+        metric=given.get("metric"),
     )
     return Request(
         names=names,
@@ -110,10 +124,34 @@ def _choice(given: Mapping[str, str], key: str, choices: Any, *, default: str) -
     return value
 
 
-def _owners(kind: str, name: str | None, campaign: str | None, source: Source) -> tuple[str, ...]:
-    """Campaigns that the requested table or figure draws on."""
+def _is_recorded(given: Mapping[str, str]) -> bool:
+    """Whether there is a ledger where the command looks for one."""
+    if "ledger" in given:
+        return is_ledger(Path(given["ledger"]))
+    if "campaign" not in given:
+        return False
+    return bool(engines_below(Path(given.get("ledgers", LEDGERS)) / given["campaign"]))
+
+
+def _campaign_of_ledger(given: Mapping[str, str]) -> str | None:
+    """The campaign whose runs are in the given ledger; None without one."""
+    if "ledger" not in given or not _is_recorded(given):
+        return None
+    campaign = Ledger.read(given["ledger"]).contract.get("campaign")
+    return None if campaign is None else str(campaign)
+
+
+def _owners(
+    kind: str, name: str | None, campaign: str | None, source: Source, *, is_recorded: bool
+) -> tuple[str, ...]:
+    """Campaigns that the requested table or figure draws on.
+
+    Args:
+        is_recorded: there is a ledger of the campaign.
+    """
     if campaign is not None:
-        if name is not None and name not in getattr(configs.listing(campaign), f"{kind}s"):
+        listed = configs.listing(campaign, is_recorded=is_recorded)
+        if name is not None and name not in (*getattr(listed, f"{kind}s"), *configs.GENERIC):
             raise AnalysisError(f"campaign {campaign} has no {kind} {name}")
         return (campaign,)
     if name is None and source == "ledger":

@@ -13,6 +13,9 @@ from hsexp.config.catalog import options, read_file, remembered, shown
 
 Kind = TypeVar("Kind", bound=Listing)
 
+GENERIC = ("settings",)
+"""Tables, and figures, of every campaign; the only ones where conf/analysis says nothing."""
+
 
 def load(campaign: str) -> AnalysisConfig:
     """The analysis of a campaign with a family of its own.
@@ -41,17 +44,32 @@ def parse(data: dict[str, Any], *, blocks: dict[str, Any]) -> AnalysisConfig:
     return AnalysisConfig.parse(data | {"design": blocks[design]})
 
 
-def listing(campaign: str) -> Listing:
-    """Tables and figures of a campaign.
+def listing(campaign: str, *, is_recorded: bool = False) -> Listing:
+    """Tables and figures of a campaign: those of conf/analysis, else `GENERIC`.
+
+    Args:
+        is_recorded: there is a ledger of the campaign, so that it needs no file in conf.
 
     Raises:
         AnalysisError: there are none, or the file is refused.
     """
+    if campaign not in campaigns():
+        title = campaign if is_recorded else _title_of_runs(campaign)
+        if title is not None:
+            return Listing(campaign=campaign, title=title, tables=GENERIC, figures=GENERIC)
     data = _analysis(campaign)
     try:
         return Listing.parse({name: data[name] for name in Listing.model_fields if name in data})
     except ConfigError as error:
         raise AnalysisError(f"{shown('analysis', campaign)}: {error}") from None
+
+
+def _title_of_runs(campaign: str) -> str | None:
+    """Title of a campaign of serving runs; None for any other one, or where there is none."""
+    if campaign not in options("campaign"):
+        return None
+    data = read_file("campaign", campaign).get("campaign", {})
+    return str(data.get("title", campaign)) if data.get("kind") == "serving" else None
 
 
 def parsed(campaign: str, kind: type[Kind]) -> Kind:

@@ -21,6 +21,7 @@ from hsexp.config.arm import Arm
 from hsexp.ledger import Ledger, LedgerError, NoTableError
 from hsexp.plan.cells import format_seeds
 from hsexp.plan.resolve import Resolved, standing
+from hsexp.runs import engines_below
 
 
 class Ledgers:
@@ -34,6 +35,8 @@ class Ledgers:
         seeds: Sequence[int] | None = None,
         adoption: Adoption = "current",
         launch: Resolved | None = None,
+        asked: str | None = None,
+        metric: str | None = None,
     ) -> None:
         """
         Args:
@@ -42,10 +45,14 @@ class Ledgers:
             seeds: replace the seeds of every block.
             adoption: how families of tests treat runs in doubt.
             launch: a counted campaign with its overrides; others are read from `conf/`.
+            asked: the campaign that a command names; tables of any campaign are about this one.
+            metric: what such a table ranks by; None uses throughput.
         """
         self.root = root
         self.adoption = adoption
         self.seeds = tuple(seeds) if seeds is not None else None
+        self.asked = asked
+        self.metric = metric
         self._launch = launch
         self._paths = dict(paths or {})
         self._campaigns: dict[str, _Campaign] = {}
@@ -167,9 +174,7 @@ class _Campaign:
     def path(self) -> Path:
         if self._path is not None:
             return self._path
-        engines = sorted(
-            path for path in self._folder.glob("*") if (path / "journal.jsonl").is_file()
-        )
+        engines = engines_below(self._folder)
         if not engines:
             raise NoLedgerError(
                 f"{self._folder}: there is no ledger; run `python -m hsexp "

@@ -17,8 +17,8 @@ from analysis.families import Design
 from analysis.gaps import AxisValue, Gap
 from analysis.histories import Histories, History
 from hsexp.config.arm import Arm
-from hsexp.config.axes import NEUTRAL
 from hsexp.plan.cells import format_seeds
+from hsexp.runs import axis_of
 
 ORIGIN = ("data_kind", "engine", "device", "time_model")
 """Columns that identify what produced a row; an analysis has one value of each."""
@@ -340,15 +340,6 @@ def _matching(frame: pd.DataFrame, arm: Arm) -> pd.DataFrame:
     for axis, value in arm.axes.items():
         mask &= (axis_of(frame, axis) == value).to_numpy(dtype=bool, na_value=False)
     return frame[mask]
-
-
-def axis_of(frame: pd.DataFrame, axis: str) -> pd.Series:
-    """An axis of the rows; a row that does not name it has its neutral value."""
-    if axis not in NEUTRAL:
-        return frame[axis]
-    if axis not in frame:
-        return pd.Series(NEUTRAL[axis], index=frame.index)
-    return frame[axis].where(frame[axis].notna(), NEUTRAL[axis])
 
 
 def _only_value(frame: pd.DataFrame, name: str) -> str:

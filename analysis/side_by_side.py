@@ -15,11 +15,12 @@ import pandas as pd
 from analysis.command import parse_pairs
 from analysis.errors import AnalysisError, NoRunsError
 from analysis.ledgers import read_ledger
-from analysis.runs import Origin, axis_of
+from analysis.runs import Origin
 from analysis.tables.table import Column, Table
 from hsexp.config.axes import ARM_AXES
 from hsexp.ledger import is_simulated
 from hsexp.plan.cells import format_seeds
+from hsexp.runs import axis_of
 
 SIDES = ("measured", "simulated")
 

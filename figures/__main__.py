@@ -1,5 +1,5 @@
 """python -m figures figure=2 [campaign=q1] [ledger=DIR] [ledgers=ROOT] [source=paper] [out=DIR]
-                  [seeds=FIRST-LAST] [config_dir=DIR]
+                  [seeds=FIRST-LAST] [metric=NAME] [config_dir=DIR]
 
 Draws the figures of a campaign, or one figure by its number in the paper, from ledgers alone, as
 PDF, SVG and PNG in <ledger>/analysis (figures over several campaigns: <root>/analysis).
@@ -7,6 +7,8 @@ PDF, SVG and PNG in <ledger>/analysis (figures over several campaigns: <root>/an
   figure=7                      from the ledgers it needs, <root>/<campaign>/<engine>
   ledgers=ROOT                  that root; the default is ledgers/
   source=paper [figure=7]       the published values alone, where the paper prints enough
+  figure=settings               of any campaign: the settings of the whole ledger, best first
+  metric=ttft_p99_s             what they are ranked by; a rate or a time of the ledger
   config_dir=DIR                a folder with campaigns and options of your own
 """
 

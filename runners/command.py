@@ -66,13 +66,16 @@ def _is_refused_by_hydra(end: SystemExit) -> bool:
     )
 
 
-def run_task(composed: DictConfig) -> None:
-    """Carry out a launch, or one job of a sweep. Hydra calls it, also in other processes."""
+def run_task(composed: DictConfig) -> float | None:
+    """Carry out a launch, or one job of a sweep. Hydra calls it, also in other processes.
+
+    Returns the objective of the launch, which a sweeper that searches asks for.
+    """
     global _exit_code
     if not sweep.is_job():
         result, _ = _carry_out(composed)
         _exit_code = result.exit_code
-        return
+        return result.objective
     sweep.configure_job()
     try:
         result, error = _carry_out(composed)
@@ -84,9 +87,15 @@ def run_task(composed: DictConfig) -> None:
             exit_code=EXIT_REFUSED, error=f"{type(fault).__name__}: {fault}", analyses=()
         )
         raise
-    sweep.write_job_report(exit_code=result.exit_code, error=error, analyses=result.analyses)
+    sweep.write_job_report(
+        exit_code=result.exit_code,
+        error=error,
+        analyses=result.analyses,
+        objective=result.objective,
+    )
     if result.exit_code != 0:
         sweep.fail_job(result.exit_code)
+    return result.objective
 
 
 def _carry_out(composed: DictConfig) -> tuple[Result, str | None]:

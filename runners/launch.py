@@ -3,8 +3,9 @@
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from analysis.command import FRESH
 from analysis.config import campaigns as analysed_campaigns
 from analysis.config import listing
 from analysis.errors import AnalysisError, NoInputsError
+from analysis.export import RUNS, export
 from hsexp.config.axes import MEMORY_AXES, value_of
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.campaigns import (
@@ -33,6 +35,7 @@ from hsexp.config.launch import Launch, parse_launch
 from hsexp.config.overrides import given_settings
 from hsexp.ending import EXIT_REFUSED, print_error
 from hsexp.ledger import Ledger, LedgerError, Provenance
+from hsexp.measure.metrics import metric_names
 from hsexp.plan.cells import Plan, format_seeds
 from hsexp.plan.contract import in_words
 from hsexp.plan.devices import priced
@@ -77,29 +80,42 @@ class Analysis(Config):
     def make(self, console: Console) -> None:
         """Make them as `python -m analysis` and `python -m figures` do.
 
-        Tables and figures name their missing cells. It is printed, and is not an error, that no
-        table covers the runs or that a figure cannot be drawn.
+        Tables and figures name their missing cells. Runs that no table of the campaign covers end
+        in the settings of the whole ledger. It is printed, and is not an error, that a figure
+        cannot be drawn.
 
         Raises:
             AnalysisError: the tables cannot be made.
         """
-        from analysis.__main__ import main as analyse
-        from figures.__main__ import main as draw
-
-        arguments = [f"campaign={self.campaign}", f"ledger={self.ledger}"]
-        if self.seeds is not None:
-            arguments.append(f"seeds={list(self.seeds)}")
+        seeds = [] if self.seeds is None else [f"seeds={list(self.seeds)}"]
         try:
-            analyse(arguments)
+            self._make(seeds, seeds, console)
         except NoInputsError:
             console.print(f"{self.campaign}: no table of the campaign covers these runs")
             if self.cells:
                 ledger = Ledger.read(self.ledger)
                 print_runs(self.campaign, self.cells, ledger, console)
-        else:
-            with _figures_may_lack(self.campaign, console):
-                draw(arguments)
+            with suppress(NoInputsError):
+                self._make(["table=settings"], ["figure=settings"], console)
         _print_registration(Ledger.read(self.ledger), self.campaign, console)
+
+    def _make(self, tables: list[str], figures: list[str], console: Console) -> None:
+        """Make some tables, then figures.
+
+        Args:
+            tables: further arguments of `python -m analysis`.
+            figures: further arguments of `python -m figures`.
+
+        Raises:
+            NoInputsError: the ledger has no run for any of the tables.
+        """
+        from analysis.__main__ import main as analyse
+        from figures.__main__ import main as draw
+
+        arguments = [f"campaign={self.campaign}", f"ledger={self.ledger}"]
+        analyse([*arguments, *tables])
+        with _figures_may_lack(self.campaign, console):
+            draw([*arguments, *figures])
 
 
 @contextmanager
@@ -120,6 +136,8 @@ class Result:
     exit_code: int
     analyses: tuple[Analysis, ...] = ()
     """Tables and figures that are still to be made."""
+    objective: float | None = None
+    """Mean of the launch's objective over its cells; None without one, or if a cell lacks it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +195,9 @@ def _run(launch: Launch, command: _Command) -> Result:
 
 def _run_collection(collection: CollectionCampaign, launch: Launch, command: _Command) -> Result:
     """Run the members one after the other. One that fails does not stop the others."""
+    if launch.objective is not None:
+        collection_of = f"campaign {collection.name}, which has several campaigns"
+        raise ConfigError(means_nothing(collection_of, "objective", launch.objective))
     passed_on = [
         item
         for item in command.overrides
@@ -331,6 +352,7 @@ def _run_counted(launch: Launch, campaign: CountedCampaign, command: _Command) -
 
 def _run_serving(launch: Launch, command: _Command) -> Result:
     campaign, console = launch.serving, command.console
+    _require_objective(launch)
     engine, why, plan = _planned(launch)
     _check_runs(plan)
     if engine == "sim":
@@ -417,14 +439,18 @@ def _carry_out(
     console.print(f"{plan.campaign}: ledger {path}")
     analyses: tuple[Analysis, ...] = ()
     cells: dict[str, dict[str, Any]] = {}
-    if isinstance(launch.campaign, ServingCampaign):
+    is_listed = plan.campaign in analysed_campaigns()
+    is_serving = isinstance(launch.campaign, ServingCampaign)
+    if is_serving:
         cells = {cell.cell_id: dict(cell.axes) for cell in plan.cells}
         print_refusals(plan.campaign, cells, ledger, console)
-    if cells and (plan.campaign not in analysed_campaigns() or launch.scale is not None):
+    if cells and (not is_listed or launch.scale is not None):
         print_runs(plan.campaign, cells, ledger, console)
         cells = {}
-    if plan.campaign in analysed_campaigns() and launch.stage == "all":
-        seeds = _own_seeds(launch, plan)
+    _export(ledger, plan.campaign, console)
+    objective = _objective(launch, plan, ledger, console)
+    if launch.stage == "all" and (is_listed or is_serving):
+        seeds = _own_seeds(launch, plan) if is_listed else None
         analyses = (Analysis(campaign=plan.campaign, ledger=path, seeds=seeds, cells=cells),)
     if command.analyse and analyses:
         for analysis in analyses:
@@ -435,7 +461,31 @@ def _carry_out(
     return Result(
         exit_code=0 if summary.is_complete else EXIT_FAILED_CELLS,
         analyses=analyses,
+        objective=objective,
     )
+
+
+def _export(ledger: Ledger, campaign: str, console: Console) -> None:
+    """Write the files for other programs beside the ledger. Everything is recorded before."""
+    try:
+        export(ledger.path)
+    except NoInputsError:  # no run was accepted
+        return
+    except (LedgerError, AnalysisError) as error:
+        console.print(f"{campaign}: {RUNS} was not written: {error}", markup=False)
+
+
+def _objective(launch: Launch, plan: Plan, ledger: Ledger, console: Console) -> float | None:
+    """Mean over the planned cells of the metric that the launch returns."""
+    if launch.objective is None:
+        return None
+    cells = [cell.cell_id for cell in plan.cells]
+    rows = ledger.frame().set_index("cell_id").reindex(index=cells, columns=[launch.objective])
+    values = rows[launch.objective].astype("float64")
+    mean = None if values.isna().any() else float(values.mean())
+    shown = "unknown, since a cell lacks it" if mean is None else f"{mean:,.6g}"
+    console.print(f"{plan.campaign}: objective {launch.objective}: {shown}", markup=False)
+    return mean
 
 
 def _own_seeds(launch: Launch, plan: Plan) -> tuple[int, ...] | None:
@@ -496,6 +546,21 @@ def _reuse(launch: Launch, plan: Plan, ledger: Ledger, engine: Engine) -> list[s
 def _print_registration(ledger: Ledger, campaign: str, console: Console) -> None:
     for line in ledger.registration_notes:
         console.print(f"{campaign}: {line}", markup=False)
+
+
+def _require_objective(launch: Launch) -> None:
+    """Refuse an objective that no run would have, before one starts.
+
+    Raises:
+        ConfigError: names the nearest metrics.
+    """
+    if launch.objective is None or launch.objective in (known := metric_names()):
+        return
+    near = get_close_matches(launch.objective, known, cutoff=0.0)
+    raise ConfigError(
+        f"objective must be a metric of a run, got {launch.objective}; "
+        f"the nearest are {', '.join(near)}"
+    )
 
 
 def _check_runs(plan: Plan) -> None:

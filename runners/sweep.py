@@ -79,6 +79,8 @@ class JobReport(Config):
     """Why the job was refused; failed cells have their reasons in the ledger."""
     analyses: tuple[Analysis, ...] = ()
     """Tables and figures to make at the end of the sweep."""
+    objective: float | None = None
+    """What the job returned to the sweeper."""
 
 
 def is_job() -> bool:
@@ -99,7 +101,13 @@ def configure_job() -> None:
         multiprocessing.set_start_method("spawn", force=True)
 
 
-def write_job_report(*, exit_code: int, error: str | None, analyses: tuple[Analysis, ...]) -> None:
+def write_job_report(
+    *,
+    exit_code: int,
+    error: str | None,
+    analyses: tuple[Analysis, ...],
+    objective: float | None = None,
+) -> None:
     """Write the report of the current job."""
     hydra = HydraConfig.get()
     report = JobReport(
@@ -108,6 +116,7 @@ def write_job_report(*, exit_code: int, error: str | None, analyses: tuple[Analy
         exit_code=exit_code,
         error=error,
         analyses=analyses,
+        objective=objective,
     )
     path = Path(hydra.sweep.dir) / f"job-{report.job}.json"
     unfinished = path.with_suffix(".tmp")
@@ -164,11 +173,14 @@ def _table(reports: list[JobReport]) -> Table:
     """One line per job: the overrides in which it differs from the others, and its outcome."""
     shared = set.intersection(*(set(report.overrides) for report in reports))
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in ("job", "overrides", "outcome"):
+    searches = any(report.objective is not None for report in reports)
+    for heading in ("job", "overrides", "outcome", *["objective"] * searches):
         table.add_column(heading)
     for report in reports:
         own = [item for item in report.overrides if len(reports) == 1 or item not in shared]
-        table.add_row(str(report.job), Text(" ".join(own)), Text(_outcome(report)))
+        found = "" if report.objective is None else f"{report.objective:,.6g}"
+        cells: list[str | Text] = [str(report.job), Text(" ".join(own)), Text(_outcome(report))]
+        table.add_row(*cells, *[found] * searches)
     return table
 
 

@@ -81,6 +81,9 @@ TYPED = {
         more=f"{ONE_RUN} ledger=own",
         shows="3 run in",
     ),
+    "python -m hsexp campaign=split_screen model=DIR/config.json": Typed(
+        instead=(("DIR", "model"),), more="stage=plan", shows="d0_share90"
+    ),
     "python -m hsexp campaign=trace workload.path=requests.csv": Typed(
         more="stage=run", shows="0 failed"
     ),
@@ -97,6 +100,10 @@ TYPED = {
     "python -m hsexp campaign=NAME stage=plan": Typed(instead=(("NAME", "q6"),), shows="360 cells"),
     "python -m analysis campaign=q6": Typed(more="seeds=76400-76401", shows="B-8.csv"),
     "python -m figures campaign=q6": Typed(more="seeds=76400-76401", shows="figure-6.pdf"),
+    "python -m analysis campaign=q6 table=settings metric=ttft_p99_s": Typed(
+        shows="is best: ttft_p99_s"
+    ),
+    "python -m analysis export ledger=DIR": Typed(shows="summary.json"),
     "python -m analysis table=G-7 source=paper": Typed(shows="G-7.csv"),
     "python -m analysis compare=paper": Typed(shows="compare-goals.csv"),
     "python -m analysis timeline ledger=ledgers/q7/sim run=TRACED": Typed(shows="page written: "),

@@ -67,6 +67,8 @@ class Launch(Axes, InLaunch, Config):
     """Why the campaign's preregistered fields may differ from those in the ledger."""
     workers: PositiveInt | None
     """Processes; null uses every core, or one process if jobs of a sweep share the machine."""
+    objective: Text | None
+    """Metric whose mean over the launch's cells a launch returns, for a sweeper that searches."""
     record_steps: bool
     """Keep the step table of every run (for calibration)."""
     model: AnyModel

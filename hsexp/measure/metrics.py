@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hsexp.measure.poller import TIME_TOLERANCE_S, gauge
-from hsexp.measure.records import RunRecord
+from hsexp.measure.records import REQUEST_COLUMNS, STEP_COLUMNS, RunRecord
 from hsexp.measure.window import Halves, central_window, gauge_halves, output_tokens_within
 
 Floats = NDArray[np.float64]
@@ -69,6 +69,15 @@ def summarize(record: RunRecord) -> dict[str, Metric]:
         **sending_metrics(record),
     }
     return _with_counters(metrics, record.counters)
+
+
+def metric_names() -> tuple[str, ...]:
+    """Metrics of every run, without those that an engine counts itself."""
+    requests, steps = (
+        pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in columns.items()})
+        for columns in (REQUEST_COLUMNS, STEP_COLUMNS)
+    )
+    return tuple(summarize(RunRecord(requests=requests, steps=steps)))
 
 
 # -- state depths --------------------------------------------------------------------------------

@@ -219,7 +219,7 @@ def test_a_split_that_nobody_screened_is_the_ratio_of_bytes_and_said_aloud() -> 
     (note,) = launch.notes
     assert note == (
         "d0: attention has 0.535085 of the budget, its share of the bytes of a checkpoint "
-        "interval; no split was screened for model falcon_h1_7b"
+        "interval; no split was screened for model falcon_h1_7b: campaign=split_screen does it"
     )
 
 

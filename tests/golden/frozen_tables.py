@@ -61,6 +61,9 @@ SMALL = (
 )
 """Campaigns with few cells, whose tables draw on no other campaign."""
 
+ASKED = "q2"
+"""The campaign whose settings are frozen; any campaign has such a table."""
+
 COUNTED = ("branching", "speculation", "cachelab", "capacity", "fixed_work")
 """Campaigns whose tables need no run."""
 
@@ -152,6 +155,7 @@ def short_runs(root: Path) -> Freezer:
     freezer.add_all(
         "from runs", lambda name, adoption: make(name, narrowed.get(name, by_adoption[adoption]))
     )
+    freezer.add_each("from runs", [make("settings", Ledgers(root, asked=ASKED))])
     tables, _ = compare(["compare=paper", f"ledgers={root}"])
     freezer.add_each("from runs", tables)
     return freezer
@@ -168,6 +172,7 @@ def few_short_runs(root: Path) -> Freezer:
     names = [name for campaign in (*SMALL, *COUNTED) for name in listing(campaign).tables]
     freezer = Freezer(root)
     freezer.add_all("from runs", lambda name, adoption: make(name, ledgers), names)
+    freezer.add_each("from runs", [make("settings", Ledgers(root, asked=ASKED))])
     return freezer
 
 

@@ -52,7 +52,8 @@ class D0Config(OrganizationSettings):
             return None
         return (
             f"{self.name}: attention has {self.attention_fraction:g} of the budget, its share of "
-            f"the bytes of a checkpoint interval; no split was screened for model {model.name}"
+            f"the bytes of a checkpoint interval; no split was screened for model {model.name}: "
+            "campaign=split_screen does it"
         )
 
     def grid_of(self, geometry: StateGeometry) -> int:
