@@ -84,6 +84,13 @@ TYPED = {
     "python -m hsexp campaign=trace workload.path=requests.csv": Typed(
         more="stage=run", shows="0 failed"
     ),
+    "python -m hsexp campaign=advise model=DIR/config.json gpu_gib=80 workload.path=requests.csv": (
+        Typed(
+            instead=(("DIR", "model"),),
+            more="retention=off waiting=first_come ledger=advised",
+            shows="vllm serve ",
+        )
+    ),
     "python -m hsexp campaign=paper": Typed(
         more="stage=plan seeds=[1]", shows="paper: 19 campaigns"
     ),

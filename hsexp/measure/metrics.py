@@ -6,6 +6,7 @@ campaigns average them over seeds and never pool requests of several runs (Secti
 """
 
 from collections.abc import Mapping
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hsexp.measure.poller import TIME_TOLERANCE_S, gauge
-from hsexp.measure.records import RunRecord
+from hsexp.measure.records import REQUEST_COLUMNS, STEP_COLUMNS, RunRecord
 from hsexp.measure.window import Halves, central_window, gauge_halves, output_tokens_within
 
 Floats = NDArray[np.float64]
@@ -69,6 +70,17 @@ def summarize(record: RunRecord) -> dict[str, Metric]:
         **sending_metrics(record),
     }
     return _with_counters(metrics, record.counters)
+
+
+@cache
+def metric_names() -> tuple[str, ...]:
+    """Names of the metrics of every run, in the order of a ledger row; counters of the memory and
+    of an episode are left out, because not every run has them."""
+    requests, steps = (
+        pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in columns.items()})
+        for columns in (REQUEST_COLUMNS, STEP_COLUMNS)
+    )
+    return tuple(summarize(RunRecord(requests=requests, steps=steps)))
 
 
 # -- state depths --------------------------------------------------------------------------------

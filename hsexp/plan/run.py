@@ -1,9 +1,9 @@
 """The configuration of one run: everything that decides its outcome."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat, model_validator
 
 from hsexp.config.device import DeviceConfig, HardwareConfig
 from hsexp.config.fields import Seed
@@ -23,6 +23,8 @@ class RunConfig(MemoryConfig):
     isolation: IsolationConfig
     trace: bool
     """Record state depths of every request, without changing the run."""
+    step_time_factor: Annotated[PositiveFloat, Field(exclude_if=lambda value: value == 1.0)] = 1.0
+    """Factor on every step time of the device; a cell's id contains it only where it is not 1."""
     workload: WorkloadConfig
     arrivals: ArrivalsConfig | None
     """None replays the arrival times of a trace."""
@@ -52,6 +54,15 @@ class VllmRunConfig(RunConfig):
     transport: Literal["http", "inproc"]
     num_warmup_requests: Annotated[int, Field(ge=0)]
     max_retries: Annotated[int, Field(ge=0)]
+
+    @model_validator(mode="after")
+    def _steps_are_measured(self) -> Self:
+        if self.step_time_factor != 1.0:
+            raise ValueError(
+                "step_time_factor must be 1 on a real engine, which measures its steps, got "
+                f"{self.step_time_factor}"
+            )
+        return self
 
 
 def parse_run(data: Mapping[str, Any]) -> RunConfig:

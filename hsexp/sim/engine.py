@@ -12,7 +12,7 @@ from hsexp.sim.balance import check_balance
 from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.requests import SimRequest
 from hsexp.sim.scheduler import SimScheduler
-from hsexp.sim.steptime import NS_PER_S, StepClock
+from hsexp.sim.steptime import NS_PER_S, ScaledSteps, StepClock, StepTimes
 from hsexp.trace import Trace, TraceRecorder
 from hsexp.workload.request import Workload
 
@@ -28,6 +28,7 @@ def simulate(
     paged: bool = False,
     exact: bool = False,
     waiting: WaitingConfig = FIRST_COME,
+    step_time_factor: float = 1.0,
     trace: TraceRecorder | None = None,
 ) -> RunRecord:
     """Run the workload to the end over a fresh memory.
@@ -38,6 +39,7 @@ def simulate(
         paged: steps take what the device needs to read recurrent states page by page.
         exact: chunks end at canonical positions (`hsexp.memory.chunking`).
         waiting: order in which waiting requests are asked for admission.
+        step_time_factor: every step takes so many times as long as on the device.
         trace: records every event; None records none.
 
     Raises:
@@ -54,11 +56,14 @@ def simulate(
         raise ValueError(
             f"admission.cap {cap} must not exceed scheduler.token_budget {scheduler.token_budget}"
         )
+    clock: StepTimes = StepClock.of(device.known_step_time, paged=paged)
+    if step_time_factor != 1.0:
+        clock = ScaledSteps(steps=clock, factor=step_time_factor)
     run = SimScheduler(
         workload.requests,
         memory,
         scheduler,
-        StepClock.of(device.known_step_time, paged=paged),
+        clock,
         cap=cap,
         max_model_tokens=max_model_tokens,
         exact=exact,

@@ -44,5 +44,16 @@ class StepClock:
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScaledSteps:
+    """Steps of another device that is slower or faster by one factor."""
+
+    steps: StepTimes
+    factor: float
+
+    def step_ns(self, decode_tokens: int, prefill_tokens: int) -> int:
+        return round(self.factor * self.steps.step_ns(decode_tokens, prefill_tokens))
+
+
 def to_ns(seconds: float) -> int:
     return round(seconds * NS_PER_S)
