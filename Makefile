@@ -24,7 +24,7 @@ help:  ## this list
 	@echo "Another Python: make demo PYTHON=python3.12 (3.11 or newer)"
 
 demo: $(VENV)/.light  ## the paper's Q6 on the simulator: 360 runs, tables and figure
-	$(RUN) -m hsexp campaign=q6
+	$(RUN) -m hsexp campaign=q6 engine=sim
 
 setup: $(VENV)/.dev  ## light install and the tools that `make test` needs
 setup-sweep: $(VENV)/.sweep  ## also Hydra's launchers for joblib, Ray and Slurm

@@ -104,7 +104,7 @@ def _missing_for_vllm(device: DeviceConfig) -> str | None:
     if fault is not None:
         return fault
     if _platform(device) == "cuda" and not _has_gpu():
-        return f"device {device.name} needs a GPU, and none is present (device=cpu needs no GPU)"
+        return f"device {device.name} needs a GPU, and {_why_no_gpu()} (device=cpu needs no GPU)"
     return None
 
 
@@ -116,6 +116,20 @@ def _has_gpu() -> bool:
     import torch
 
     return bool(torch.cuda.is_available())
+
+
+def _why_no_gpu() -> str:
+    """None is there, its driver is too old, or torch is a build for CPUs."""
+    import torch
+
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is a build without CUDA"
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        if "too old" in str(error):
+            return str(error).strip().partition(". ")[0]  # names the version that was found
+    return "none is present"
 
 
 def _platform(device: DeviceConfig) -> str | None:

@@ -29,6 +29,7 @@ from hsexp.config.campaigns import (
     ServingCampaign,
 )
 from hsexp.config.catalog import as_override, options, read_option
+from hsexp.config.engine import EngineConfig, SimEngine
 from hsexp.config.launch import Launch, parse_launch
 from hsexp.config.overrides import given_settings
 from hsexp.ending import EXIT_REFUSED, print_error
@@ -46,7 +47,7 @@ from hsexp.plan.resolve import (
     require_settings,
     resolve,
 )
-from hsexp.plan.run import parse_run
+from hsexp.plan.run import VllmRunConfig, parse_run
 from runners.campaign import Summary, run_plan
 from runners.continuation.execute import execute as check
 from runners.continuation.plan import make_plan as continuation_plan
@@ -55,6 +56,7 @@ from runners.engines import Engine, choose_engine, executor, machine_for, num_wo
 from runners.plan_view import print_counted, print_plan
 from runners.run_view import print_refusals, print_runs
 from runners.trial import Outcome
+from runners.vllm.weights import require_checkpoints
 
 EXIT_FAILED_CELLS = 1
 
@@ -183,6 +185,11 @@ def _run_collection(collection: CollectionCampaign, launch: Launch, command: _Co
     ]
     members = {name: _member(name, collection, passed_on) for name in collection.campaigns}
     _require_a_use(collection, members.values())
+    if launch.engine.name == "auto":
+        command.console.print(
+            f"{collection.name}: engine=auto simulates a collection; engine=vllm runs it for real"
+        )
+        launch = launch.model_copy(update={"engine": _simulated(launch.engine)})
     engine, _ = choose_engine(launch.engine.name, launch.device)
     root = launch.ledger or LEDGERS
     results = _run_members(collection, members, replace(command, root=root))
@@ -250,9 +257,16 @@ def _member(name: str, collection: CollectionCampaign, passed_on: list[str]) -> 
     member = launched(own)
     if isinstance(member.campaign, CollectionCampaign):
         raise ConfigError(f"campaign.campaigns must not name a collection, got {name}")
+    if member.engine.name == "auto":
+        member = member.model_copy(update={"engine": _simulated(member.engine)})
     if member.stage == "all" and collection.compare is not None:
         member = member.model_copy(update={"stage": "run"})  # one page replaces their tables
     return _Member(launch=member, overrides=own, foreign=foreign)
+
+
+def _simulated(engine: EngineConfig) -> SimEngine:
+    """The simulator, as exact as another engine."""
+    return SimEngine(name="sim", exact=engine.exact)
 
 
 def _require_a_use(collection: CollectionCampaign, members: Collection[_Member]) -> None:
@@ -318,8 +332,7 @@ def _run_counted(launch: Launch, campaign: CountedCampaign, command: _Command) -
 
 def _run_serving(launch: Launch, command: _Command) -> Result:
     campaign, console = launch.serving, command.console
-    engine, why = choose_engine(launch.engine.name, launch.device)
-    plan = make_plan(launch, engine=engine)
+    engine, why, plan = _planned(launch)
     _check_runs(plan)
     if engine == "sim":
         _ = launch.device.known_step_time  # refused before the first cell, and in a plan
@@ -328,6 +341,8 @@ def _run_serving(launch: Launch, command: _Command) -> Result:
         print_plan(plan, console)
         console.print(f"{plan.campaign}: plan {plan.digest} (what all cells share, tests, seeds)")
         return Result(exit_code=0)
+    if engine == "vllm":
+        require_checkpoints(VllmRunConfig.parse(cell.config) for cell in plan.cells)
     stages = _stages(launch, engine) if campaign.advice is not None else ()
     return _carry_out(launch, plan, engine, executor(engine, launch), command, stages=stages)
 
@@ -351,6 +366,23 @@ def _stages(launch: Launch, engine: Engine) -> tuple[Stage, ...]:
         return make_plan(launch, engine=engine, follow_ups=follow_ups)
 
     return tuple(partial(stage, follow_up) for follow_up in FOLLOW_UPS)
+
+
+def _planned(launch: Launch) -> tuple[Engine, str, Plan]:
+    """The engine, why it is this one, and the plan. `engine=auto` simulates what vLLM cannot run.
+
+    Raises:
+        ConfigError: a setting is refused, or the engine that was asked for cannot run.
+    """
+    engine, why = choose_engine(launch.engine.name, launch.device)
+    try:
+        return engine, why, make_plan(launch, engine=engine)
+    except ConfigError as error:
+        if launch.engine.name != "auto" or engine == "sim":
+            raise
+        plan = make_plan(launch, engine="sim")
+        reason = str(error).splitlines()[0]
+        return "sim", f"engine=auto: vllm cannot run this campaign: {reason}", plan
 
 
 def _run_checks(launch: Launch, campaign: AboutTheEngine, command: _Command) -> Result:

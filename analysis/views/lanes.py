@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from analysis.views.clock import Clock
 from hsexp.trace import Trace
+from hsexp.trace.clock import Clock
 
 PhaseKind = Literal["waiting", "prefill", "decode", "preempted"]
 

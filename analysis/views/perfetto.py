@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.views.clock import Clock
 from analysis.views.lanes import Lane, lanes
 from analysis.views.pools import OWNERS, samples
 from analysis.views.refusals import refusals, sentence
 from analysis.views.reuse import Lost, Reuse, reuses, why_lost
 from analysis.views.run import TracedRun, one_line, write_view
 from analysis.views.states import marks
+from hsexp.trace.clock import Clock
 
 REQUESTS, ENGINE, POOLS = 1, 2, 3
 """Processes of the trace; each has tracks of its own."""

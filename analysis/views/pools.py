@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import get_args
 
-from analysis.views.clock import Clock
 from hsexp.trace import Trace
+from hsexp.trace.clock import Clock
 from hsexp.trace.pools import MOVES, Owner, PoolReplay
 from hsexp.trace.trace import Event
 

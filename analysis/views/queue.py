@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from analysis.views.clock import Clock
 from analysis.views.reuse import Reuse
 from hsexp.trace import Trace
+from hsexp.trace.clock import Clock
+from hsexp.trace.shortages import Preemption, preemptions
 from hsexp.trace.trace import Event
 
 
@@ -97,36 +98,26 @@ def wait_of(trace: Trace, reuse: Reuse, clock: Clock, *, cap: int | None) -> Wai
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preemption:
-    """A running request lost its memory."""
+class Relapse:
+    """A preemption, and what it cost its request."""
 
-    request: int
-    episode: int
-    """Preemptions before it."""
-    release: Event
-    short: Event | None
-    """The running request that found no room; None if the trace names none."""
+    preemption: Preemption
     recomputed_tokens: int
     """Of the tokens that it had computed, those that it prefilled again."""
     pinned_tokens: int | None
     """Depth of the checkpoint that was pinned for it; None if none was."""
 
 
-def preemptions(trace: Trace) -> list[Preemption]:
+def relapses(trace: Trace) -> list[Relapse]:
     """Every preemption, in order."""
-    found: list[Preemption] = []
+    found = preemptions(trace)
+    releases = {(each.victim, each.release.episode): each.release for each in found}
     computed_again: dict[tuple[int, int], int] = {}
-    releases: dict[tuple[int, int], Event] = {}
-    shorts: dict[int, Event | None] = {}
     pins: dict[int, int | None] = {}
     depths: dict[int, int] = {}
-    short: Event | None = None
     pinned: tuple[int, int] | None = None
-    kinds = ("short", "keep", "publish", "release", "chunk")
-    for event in trace.rows(*kinds):
-        if event.kind == "short":
-            short = event
-        elif event.kind == "publish":
+    for event in trace.rows("keep", "publish", "release", "chunk"):
+        if event.kind == "publish":
             if event.entry == "state":
                 depths[event.pages[0]] = event.tokens
         elif event.kind == "keep":
@@ -138,21 +129,14 @@ def preemptions(trace: Trace) -> list[Preemption]:
                 again = max(min(event.start + event.tokens, releases[name].tokens) - event.start, 0)
                 computed_again[name] = computed_again.get(name, 0) + again
         elif event.cause == "preempted":
-            releases[event.request, event.episode] = event
-            is_near = short is not None and event.step - short.step <= 1
-            shorts[event.seq] = short if is_near else None
             is_own = pinned is not None and pinned[0] == event.request
             pins[event.seq] = pinned[1] if is_own and pinned is not None else None
             pinned = None
-    for (request, episode), release in releases.items():
-        found.append(
-            Preemption(
-                request=request,
-                episode=episode,
-                release=release,
-                short=shorts[release.seq],
-                recomputed_tokens=computed_again.get((request, episode), 0),
-                pinned_tokens=pins[release.seq],
-            )
+    return [
+        Relapse(
+            preemption=each,
+            recomputed_tokens=computed_again.get((each.victim, each.release.episode), 0),
+            pinned_tokens=pins[each.release.seq],
         )
-    return found
+        for each in found
+    ]

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from analysis.views.clock import Clock
 from hsexp.trace import Trace
+from hsexp.trace.clock import Clock
 from hsexp.trace.trace import Event, TracedMemory
 
 

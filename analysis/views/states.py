@@ -7,8 +7,8 @@ Page ids are reused. A state's identity is its first page and which life of that
 from dataclasses import dataclass
 from typing import Literal
 
-from analysis.views.clock import Clock
 from hsexp.trace import Trace
+from hsexp.trace.clock import Clock
 from hsexp.trace.lives import PageLives
 
 MarkKind = Literal["published", "lost", "retained", "pinned"]

@@ -13,13 +13,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from analysis.views.clock import NS_PER_S, Clock
 from analysis.views.lanes import PHASES, Lane, Phase, lanes
 from analysis.views.pools import OWNERS, Sample, fullest, samples
 from analysis.views.refusals import Refused, refusals, sentence
 from analysis.views.reuse import Reuse, reuses
 from analysis.views.run import TracedRun, one_line, write_view
 from analysis.views.states import Mark, MarkKind, marks
+from hsexp.trace.clock import NS_PER_S, Clock
 
 MAX_SAMPLES = 12_000
 """Moments of the pools, and of the requests that run and wait, that a page holds."""

@@ -6,14 +6,15 @@ from textwrap import fill
 
 from analysis.command import parse_pairs
 from analysis.errors import AnalysisError
-from analysis.views.clock import NS_PER_S, Clock
 from analysis.views.lanes import Lane, lanes
-from analysis.views.queue import Preemption, Wait, preemptions, wait_of
+from analysis.views.queue import Relapse, Wait, relapses, wait_of
 from analysis.views.refusals import Refused, refusals, sentence
 from analysis.views.reuse import Cached, Lack, Reuse, reuses, why_lost
 from analysis.views.run import TracedRun, one_line, open_run
 from hsexp.trace import TraceError
+from hsexp.trace.clock import NS_PER_S, Clock
 from hsexp.trace.lineage import Change, lineages
+from hsexp.trace.trace import Event
 
 WIDTH = 100
 
@@ -131,7 +132,7 @@ def explain(run: TracedRun, wanted: str) -> str:
         view.head("It was never admitted again. Its refusals")
         _list_refusals(view, unadmitted)
     _explain_preemptions(
-        view, [each for each in preemptions(run.trace) if each.request == lane.request]
+        view, [each for each in relapses(run.trace) if each.preemption.victim == lane.request]
     )
     return view.text
 
@@ -354,18 +355,18 @@ def _what(cached: Cached, lack: Lack) -> str:
     )
 
 
-def _explain_preemptions(view: _View, mine: Sequence[Preemption]) -> None:
+def _explain_preemptions(view: _View, mine: Sequence[Relapse]) -> None:
     view.head("Preemptions")
     if not mine:
         view.say("None.")
     for each in mine:
-        release, short = each.release, each.short
+        release, short = each.preemption.release, each.preemption.short
         if short is None:
             by = "the trace names nobody for whom"
-        elif short.request == each.request:
-            by = f"it found no room for its own next step: {_shortage(view, each)}"
+        elif short.request == release.request:
+            by = f"it found no room for its own next step: {_shortage(view, short)}"
         else:
-            by = f"request {view.name(short.request)} found no room: {_shortage(view, each)}"
+            by = f"request {view.name(short.request)} found no room: {_shortage(view, short)}"
         pin = (
             "No checkpoint was pinned for it."
             if each.pinned_tokens is None
@@ -378,9 +379,7 @@ def _explain_preemptions(view: _View, mine: Sequence[Preemption]) -> None:
         )
 
 
-def _shortage(view: _View, preemption: Preemption) -> str:
-    short = preemption.short
-    assert short is not None
+def _shortage(view: _View, short: Event) -> str:
     parts = [
         f"it needed {_count(need, 'page')} of pool {pool.name} and {free:,} were free"
         for pool, need, free in zip(

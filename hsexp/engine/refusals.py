@@ -100,6 +100,7 @@ def _features(config: VllmConfig) -> dict[str, bool]:
             or cache.cache_dtype not in ("auto", "bfloat16", "float16")
         ),
         "ReplaySSM": cache.use_replayssm,
+        "tensor parallelism": parallel.tensor_parallel_size > 1,
         "pipeline parallelism": parallel.pipeline_parallel_size > 1,
         "context parallelism": max(
             parallel.decode_context_parallel_size, parallel.prefill_context_parallel_size

@@ -237,7 +237,7 @@ def verify_targets() -> None:
     """
     import vllm
 
-    if vllm.__version__ != VLLM_VERSION:
+    if vllm.__version__.partition("+")[0] != VLLM_VERSION:  # a build's label: digests decide
         raise PatchError(f"vLLM must be {VLLM_VERSION}, got {vllm.__version__}")
     for target in TARGETS:
         target.verify()

@@ -43,6 +43,11 @@ class ModelShape(Config, ABC):
     """Weights that a real engine loads: a folder or a name on the Hugging Face hub; null makes
     small ones of this shape from a seed. A simulation loads none, so its cell ids leave it out."""
 
+    checkpoint_revision: str | None = Field(default=None, exclude=True)
+    """Commit of the weights on the hub; null uses the newest, and the ledger has its digests."""
+    checkpoint_sha256: dict[str, str] | None = Field(default=None, exclude=True)
+    """SHA-256 that files of the weights must have, by name; null checks none."""
+
     @property
     def composites_per_checkpoint(self) -> int:
         """Recurrent composites that one checkpoint consists of, per attention layer."""

@@ -272,6 +272,8 @@ def _serving_of(launch: Launch) -> dict[str, Any]:
     return {
         "hardware": hardware,
         "checkpoint": launch.model.checkpoint,
+        "checkpoint_revision": launch.model.checkpoint_revision,
+        "checkpoint_sha256": launch.model.checkpoint_sha256,
         "transport": asked.transport,
         "num_warmup_requests": asked.num_warmup_requests,
         "max_retries": asked.max_retries,

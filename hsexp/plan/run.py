@@ -51,6 +51,11 @@ class VllmRunConfig(RunConfig):
     hardware: HardwareConfig
     checkpoint: str | None
     """Weights that vLLM can load; null uses seeded weights."""
+    checkpoint_revision: Annotated[str | None, Field(exclude_if=lambda value: value is None)] = None
+    checkpoint_sha256: Annotated[
+        dict[str, str] | None, Field(exclude_if=lambda value: value is None)
+    ] = None
+    """SHA-256 that files of the weights must have, by name."""
     transport: Literal["http", "inproc"]
     num_warmup_requests: Annotated[int, Field(ge=0)]
     max_retries: Annotated[int, Field(ge=0)]

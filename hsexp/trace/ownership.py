@@ -5,11 +5,9 @@ skipped nor whose states were adopted (Sections 4.5 and 5.5).
 """
 
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
+from hsexp.trace.clock import NS_PER_S, Clock
 from hsexp.trace.lives import PageLife, PageLives
 from hsexp.trace.schema import TraceError
 from hsexp.trace.trace import Event, Trace
@@ -86,7 +84,7 @@ def ownership(trace: Trace) -> Ownership:
     causes: defaultdict[PageLife, set[str]] = defaultdict(set)
     woken: set[int] = set()
     """Pages to which the admission that comes next has added a reference."""
-    time_of = _clock(trace)
+    clock = Clock(trace)
 
     for event in trace.rows("take", "hold", "publish", "keep", "adopt"):
         if event.kind == "take":
@@ -124,7 +122,9 @@ def ownership(trace: Trace) -> Ownership:
                         producer=source.request,
                         published_step=source.step,
                         adopted_step=event.step,
-                        age_s=_less(time_of(event.step), time_of(source.step)),
+                        age_s=(clock.start(event.step) - clock.start(source.step)) / NS_PER_S
+                        if clock.has_times
+                        else None,
                         was_referenced=event.state not in woken,
                         was_retained="retained" in causes[state],
                         was_pinned="pinned" in causes[state],
@@ -133,24 +133,3 @@ def ownership(trace: Trace) -> Ownership:
         if event.kind == "adopt":
             woken.clear()
     return Ownership(kept=tuple(kept), adoptions=tuple(adoptions))
-
-
-def _clock(trace: Trace) -> Callable[[int], float | None]:
-    """When a step starts, in seconds."""
-    steps = trace.rows("step")
-    if not steps or steps[0].time_ns is None:
-        return lambda step: None
-    first = np.array([each.step for each in steps])
-
-    def time_of(step: int) -> float | None:
-        place = int(np.searchsorted(first, step, side="right")) - 1
-        if place < 0:
-            return None
-        stretch = steps[place]
-        return float(stretch.time_ns + (step - stretch.step) * stretch.duration_ns) / 1e9
-
-    return time_of
-
-
-def _less(minuend: float | None, subtrahend: float | None) -> float | None:
-    return None if minuend is None or subtrahend is None else minuend - subtrahend

@@ -28,12 +28,39 @@ Label = Literal["defer", "preempt", "give_way"]
 
 @dataclass(frozen=True, kw_only=True)
 class Preemption:
-    """Who lost its memory, and for whom."""
+    """A running request lost its memory."""
 
     step: int
     victim: int
     beneficiary: int | None
-    """The request that found no room, which may be the victim itself; None if none did."""
+    """The request that found no room in that step, which may be the victim itself; None if none
+    did."""
+    release: Event = field(compare=False, repr=False)
+    short: Event | None = field(compare=False, repr=False)
+    """The event of the beneficiary."""
+
+
+def preemptions(trace: Trace) -> list[Preemption]:
+    """Every preemption of a run, in order, with the shortage that it ended."""
+    found: list[Preemption] = []
+    short: Event | None = None
+    for event in trace.rows("short", "release"):
+        if event.kind == "short":
+            short = event
+        elif event.cause == "preempted":
+            is_caused = short is not None and short.step == event.step
+            cause = short if is_caused else None
+            found.append(
+                Preemption(
+                    step=event.step,
+                    victim=event.request,
+                    beneficiary=None if cause is None else cause.request,
+                    release=event,
+                    short=cause,
+                )
+            )
+            short = None
+    return found
 
 
 @dataclass(kw_only=True)
@@ -59,8 +86,8 @@ def checks(trace: Trace) -> Checks:
     """
     found, replay = Checks(), PoolReplay(trace.memory)
     refused: dict[int, Event] = {}
-    short: Event | None = None
-    for event in trace.rows(*MOVES, "refuse", "short", "release"):
+    num_short = 0
+    for event in trace.rows(*MOVES, "refuse", "short"):
         replay.apply(event)
         if event.kind == "refuse":
             if event.cause != "standing":
@@ -74,21 +101,12 @@ def checks(trace: Trace) -> Checks:
             found.failed[failure] += event.count
             found.labels["defer"] += event.count
         elif event.kind == "short":
-            if short is not None:
-                found.labels["give_way"] += 1
-            short = event
+            num_short += 1
             found.failed[_of_short(event)] += 1
-        elif event.kind == "release" and event.cause == "preempted":
-            beneficiary = None
-            if short is not None:
-                is_caused = short.step == event.step
-                beneficiary = short.request if is_caused else None
-                found.labels["preempt" if is_caused else "give_way"] += 1
-            found.preemptions.append(
-                Preemption(step=event.step, victim=event.request, beneficiary=beneficiary)
-            )
-            short = None
-    found.labels["give_way"] += short is not None
+    found.preemptions = preemptions(trace)
+    num_preempting = sum(each.short is not None for each in found.preemptions)
+    found.labels["preempt"] = num_preempting
+    found.labels["give_way"] = num_short - num_preempting
     found.passed_at_zero = _Calls(trace).count_passed()
     return found
 

@@ -1,9 +1,8 @@
-"""How vLLM is started for a cell: arguments, environment, and the weights it loads."""
+"""How vLLM is started for a cell: arguments and environment."""
 
 import json
 import math
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,38 +14,6 @@ SERVER = (sys.executable, "-m", "runners.vllm.api_server")
 
 _GIB = 2**30
 _DTYPES = {2: "bfloat16", 4: "float32"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Weights:
-    """Weights on this machine."""
-
-    name: str
-    """Their name in the ledger, never a path of this machine."""
-    folder: Path
-    vocabulary: int
-
-
-def weights_of(config: VllmRunConfig) -> Weights:
-    """Find the weights, or make seeded ones.
-
-    Raises:
-        ConfigError: the model's shape has no seeded weights.
-        OSError: there are no such weights.
-    """
-    if config.checkpoint is None:
-        from hsexp.engine.mini import seeded_weights
-
-        folder, name = seeded_weights(config.model), "seeded"
-    elif Path(config.checkpoint).is_dir():
-        folder = Path(config.checkpoint)
-        name = folder.name
-    else:
-        from huggingface_hub import snapshot_download
-
-        folder, name = Path(snapshot_download(config.checkpoint)), config.checkpoint
-    shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return Weights(name=name, folder=folder, vocabulary=shape["vocab_size"])
 
 
 def engine_arguments(config: VllmRunConfig, *, record: Path, trace: Path) -> dict[str, Any]:
@@ -67,7 +34,8 @@ def engine_arguments(config: VllmRunConfig, *, record: Path, trace: Path) -> dic
         "mamba_cache_mode": "align",
         "enable_prefix_caching": True,
         "async_scheduling": False,
-        "enforce_eager": config.hardware.eager,
+        # A graph takes padded batches; exact runs send every request through the model alone.
+        "enforce_eager": config.hardware.eager or config.exact,
         "skip_tokenizer_init": True,  # requests are token ids, and so are outputs
         "seed": 0,
         "scheduler_cls": SCHEDULER,

@@ -15,11 +15,9 @@ from runners.sim import add_depths, workload_of
 from runners.trial import Outcome
 from runners.vllm.command import (
     SERVER,
-    Weights,
     engine_arguments,
     environment_of,
     server_flags,
-    weights_of,
 )
 from runners.vllm.engine_record import read_engine_record
 from runners.vllm.facts import observed_facts
@@ -30,6 +28,7 @@ from runners.vllm.readback import require_knobs
 from runners.vllm.record import put_together
 from runners.vllm.tokens import output_token, prompt_tokens, warmup_prompts
 from runners.vllm.trace import collect_trace
+from runners.vllm.weights import Weights, weights_of
 
 _RAW = ("engine.jsonl", "trace.arrow", "events.jsonl", "engine.json", "load.json")
 """Files of an attempt that are deleted after a good run: the ledger's tables have their content."""

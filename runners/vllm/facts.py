@@ -4,19 +4,17 @@ Together with the ledger's versions, code and host this is what Appendices B.1 a
 path of the machine is kept.
 """
 
-import hashlib
 import os
 import shutil
 import subprocess
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from hsexp.ledger.provenance import source_digest
 from hsexp.plan.run import VllmRunConfig
-from runners.vllm.command import Weights
 from runners.vllm.readback import Report, pool_facts
+from runners.vllm.weights import Weights, file_digests
 
 _NVIDIA_FIELDS = ("name", "driver_version", "memory.total", "power.limit", "clocks.max.sm")
 
@@ -51,19 +49,6 @@ def hardware_facts(config: VllmRunConfig) -> dict[str, Any]:
         return {"gpus": _gpus()}
     pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return {"cores": len(os.sched_getaffinity(0)), "memory_bytes": pages * page_bytes}
-
-
-def file_digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file in a folder of weights: configuration and tokenizer included."""
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    return {path.name: _digest(path, path.stat().st_mtime_ns) for path in files}
-
-
-@lru_cache(maxsize=1024)
-def _digest(path: Path, mtime_ns: int) -> str:
-    """Read an unchanged file once: weights are gigabytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _gpus() -> list[dict[str, str]]:

@@ -188,6 +188,7 @@ def test_settings_that_do_not_fit_are_refused_by_name(
         ({"kv_events_config": KVEventsConfig(enable_kv_cache_events=True)}, "KV-cache events"),
         ({"kv_cache_metrics": True}, "KV-cache residency metrics"),
         ({"kv_cache_dtype": "fp8"}, "KV-cache quantization"),
+        ({"tensor_parallel_size": 2}, "tensor parallelism"),
         ({"pipeline_parallel_size": 2}, "pipeline parallelism"),
     ],
 )
@@ -443,6 +444,14 @@ def test_another_version_of_vllm_stops_the_start(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(targets, "active", False)
     with pytest.raises(PatchError, match=r"vLLM must be 0\.27\.1, got 0\.28\.0"):
         plugin.register()
+
+
+def test_the_label_of_a_build_is_not_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    import vllm
+
+    monkeypatch.setattr(vllm, "__version__", "0.27.1+cu129")
+    monkeypatch.setattr(targets, "TARGETS", ())  # the sources of this build are checked above
+    targets.verify_targets()
 
 
 def test_each_target_has_a_reason_and_is_listed_once() -> None:

@@ -1,6 +1,8 @@
 """Which engine runs: what is asked for, and what the machine has."""
 
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from small_launches import carried_out
@@ -20,6 +22,7 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if vllm and torch were installed, on a machine without a GPU."""
     monkeypatch.setattr(engines, "_is_installed", lambda package: True)
     monkeypatch.setattr(engines, "_has_gpu", lambda: False)
+    monkeypatch.setattr(engines, "_why_no_gpu", lambda: "none is present")
 
 
 def test_sim_runs_everywhere() -> None:
@@ -50,6 +53,40 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ConfigError, match="engine vllm cannot run: torch is not installed"):
         choose_engine("vllm", CPU)
     assert choose_engine("auto", CPU) == ("sim", "engine=auto: torch is not installed")
+
+
+@pytest.mark.parametrize(
+    ("cuda", "fault", "said"),
+    [
+        (None, None, "torch 2.0+cpu is a build without CUDA"),
+        ("13.0", "Found no NVIDIA driver on your system. Please check", "none is present"),
+        (
+            "13.0",
+            "The NVIDIA driver on your system is too old (found version 11040). Please update",
+            "The NVIDIA driver on your system is too old (found version 11040)",
+        ),
+    ],
+)
+def test_no_gpu_an_old_driver_and_a_build_for_cpus_are_three_messages(
+    cuda: str | None, fault: str | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = ModuleType("torch")
+
+    def init() -> None:
+        raise RuntimeError(fault)
+
+    for name, value in {
+        "__version__": "2.0+cpu",
+        "version": SimpleNamespace(cuda=cuda),
+        "cuda": SimpleNamespace(is_available=lambda: False, init=init),
+    }.items():
+        monkeypatch.setattr(torch, name, value, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(engines, "_is_installed", lambda package: True)
+    monkeypatch.setattr(engines, "plugin_fault", lambda: None)
+    with pytest.raises(ConfigError) as refused:
+        choose_engine("vllm", A100)
+    assert f"device a100_40gb needs a GPU, and {said} (device=cpu" in str(refused.value)
 
 
 def test_one_real_run_at_a_time_in_a_launch() -> None:

@@ -25,7 +25,7 @@ from hsexp.memory.pool import PageUse
 from hsexp.memory.sums import StepSums
 from hsexp.trace import Trace, TraceRecorder
 from hsexp.trace.agreement import counts, requests_agree, steps_agree
-from hsexp.trace.shortages import Preemption, checks
+from hsexp.trace.shortages import checks
 from hsexp.trace.usage import padding, slab_losses, usage
 from hsexp.trace.work import lives, realised_window_ns, work
 
@@ -203,7 +203,8 @@ def test_a_call_is_counted_by_what_it_found_and_by_what_followed() -> None:
     # The admission that needs 5 of 3 pages is refused in steps 5 to 7, and of 2 pages in step 8.
     assert found.failed == {(0, "free = 0"): 1, (0, "need > free > 0"): 4}
     assert +found.labels == {"preempt": 1, "defer": 4}
-    assert found.preemptions == [Preemption(step=4, victim=1, beneficiary=1)]
+    (preemption,) = found.preemptions
+    assert (preemption.step, preemption.victim, preemption.beneficiary) == (4, 1, 1)
     # Request 1 behind request 0 in step 3, and request 0 itself in step 4.
     assert +found.passed_at_zero == {0: 2}
 

@@ -17,11 +17,10 @@ from toy_cases import ToyCase, talking_cases, toy_cases
 from toy_engine import play, request, toy_memory
 
 from analysis.errors import AnalysisError
-from analysis.views.clock import NS_PER_S, Clock
 from analysis.views.lanes import lanes
 from analysis.views.perfetto import trace_events
 from analysis.views.pools import OWNERS, Progress, fullest, samples
-from analysis.views.queue import preemptions
+from analysis.views.queue import relapses
 from analysis.views.refusals import refusals
 from analysis.views.reuse import Lack, reuses
 from analysis.views.run import TracedRun
@@ -30,6 +29,7 @@ from analysis.views.timeline import page_data, read_data, render
 from analysis.views.why import explain, overview
 from hsexp.measure.records import RunRecord
 from hsexp.trace import Trace, TraceRecorder
+from hsexp.trace.clock import NS_PER_S, Clock
 from hsexp.trace.episodes import episodes
 from hsexp.trace.supply import Supply
 
@@ -226,13 +226,14 @@ def test_refusals_are_those_that_the_memory_counted(case: ToyCase) -> None:
 @EXAMPLES
 def test_every_preemption_has_somebody_who_found_no_room(case: ToyCase) -> None:
     trace, record = traced(case)
-    found = preemptions(trace)
+    found = relapses(trace)
     assert len(found) == record.counters["preemptions"]
     shorts = [event.seq for event in trace.rows("short")]
     for each in found:
-        assert each.short is not None and each.short.step == each.release.step
-        assert each.short.seq == max(seq for seq in shorts if seq < each.release.seq)
-        assert each.recomputed_tokens <= each.release.tokens
+        short, release = each.preemption.short, each.preemption.release
+        assert short is not None and short.step == release.step
+        assert short.seq == max(seq for seq in shorts if seq < release.seq)
+        assert each.recomputed_tokens <= release.tokens
 
 
 # -- why -------------------------------------------------------------------------------------------

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hsexp.trace import Trace
-from hsexp.trace.trace import Event
+from hsexp.trace.trace import Event, Trace
 
 NS_PER_S = 1_000_000_000
 
@@ -26,6 +25,8 @@ class Clock:
         steps = trace.table.filter(pc.equal(trace.table["kind"], "step"))
         order = np.argsort(_numbers(steps, "step"), kind="stable")
         columns = ("step", "time_ns", "duration_ns", "count")
+        self.has_times = steps["time_ns"].null_count < len(steps)
+        """Whether the run had a clock; without one, all times are zero."""
         values: list[list[int]] = [_numbers(steps, name)[order].tolist() for name in columns]
         self._first, self._start, self._length, self._count = values
         self._zero = min([*_times(trace, "enter")[:1], *self._start[:1]], default=0)
