@@ -18,6 +18,7 @@ from analysis.ledgers import read_ledger
 from analysis.runs import Origin, axis_of
 from analysis.tables.table import Column, Table
 from hsexp.config.axes import ARM_AXES
+from hsexp.ledger import is_simulated
 from hsexp.plan.cells import format_seeds
 
 SIDES = ("measured", "simulated")
@@ -118,7 +119,7 @@ def _read(path: Path, side: str) -> pd.DataFrame:
     if frame.empty:
         raise NoRunsError(f"{path}: no run was adopted")
     kind = frame["data_kind"].iloc[0]
-    if kind != side:
+    if is_simulated(kind) != (side == "simulated"):
         raise AnalysisError(f"{side}={path}: its runs are {kind}")
     return frame
 

@@ -18,8 +18,10 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,15 @@ import pandas as pd
 from hsexp.config.base import ConfigError
 from hsexp.console import make_console
 from hsexp.ending import end_well
-from hsexp.ledger import Attempt, EngineFacts, Ledger, LedgerError, Provenance, encode_table
+from hsexp.ledger import (
+    Attempt,
+    EngineFacts,
+    Ledger,
+    LedgerError,
+    Provenance,
+    encode_table,
+    is_simulated,
+)
 from hsexp.ledger.provenance import Host
 from hsexp.measure.metrics import Metric, summarize
 from hsexp.measure.records import RunRecord
@@ -144,8 +154,14 @@ def _check_kind(result: Mapping[str, Any], device: str) -> None:
     Raises:
         ConfigError: it was simulated, or it is of another server or device; names the field.
     """
-    for name, value in (("backend", "sim"), ("endpoint_type", "sim"), ("data_kind", "simulated")):
-        if result.get(name) == value:
+    of_simulation: Mapping[str, Callable[[object], bool]] = {
+        "backend": partial(eq, "sim"),
+        "endpoint_type": partial(eq, "sim"),
+        "data_kind": is_simulated,
+    }
+    for name, says_so in of_simulation.items():
+        value = result.get(name)
+        if says_so(value):
             raise ConfigError(
                 f"{name} is {value}: a simulated run is not imported as a measured one"
             )

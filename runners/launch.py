@@ -37,6 +37,7 @@ from hsexp.ledger import Ledger, LedgerError, Provenance
 from hsexp.plan.advice import FOLLOW_UPS, FollowUp, candidates, elsewhere, prepared
 from hsexp.plan.cells import Cell, Plan, format_seeds
 from hsexp.plan.contract import in_words
+from hsexp.plan.devices import priced
 from hsexp.plan.planner import make_plan
 from hsexp.plan.resolve import (
     changed_pins,
@@ -335,7 +336,8 @@ def _run_serving(launch: Launch, command: _Command) -> Result:
     engine, why, plan = _planned(launch)
     _check_runs(plan)
     if engine == "sim":
-        _ = launch.device.known_step_time  # refused before the first cell, and in a plan
+        # Refused before the first cell, and in a plan.
+        _ = priced(launch).device.known_step_time
     _print_head(launch, campaign, (_engine_note(engine, why, launch), *plan.notes), console)
     if launch.stage == "plan":
         print_plan(plan, console)

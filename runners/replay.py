@@ -36,7 +36,7 @@ from analysis.tables.table import Column, Table
 from hsexp.console import make_console
 from hsexp.plan.run import RunConfig, VllmRunConfig
 from hsexp.sim.scheduler import SimScheduler
-from hsexp.sim.steptime import NS_PER_S, to_ns
+from hsexp.sim.steptime import NS_PER_S, StepContext, to_ns
 from hsexp.trace import Trace, TraceRecorder
 from hsexp.trace.compare import deeds, num_equal
 from hsexp.workload import Request
@@ -58,7 +58,13 @@ class _RecordedClock:
     def __init__(self, starts_ns: Sequence[int]) -> None:
         self._durations = iter(np.diff([*starts_ns, starts_ns[-1] + 1]).tolist())
 
-    def step_ns(self, decode_tokens: int, prefill_tokens: int) -> int:
+    @property
+    def reads_context(self) -> bool:
+        return False
+
+    def step_ns(
+        self, decode_tokens: int, prefill_tokens: int, context: StepContext | None = None
+    ) -> int:
         duration: int | None = next(self._durations, None)
         if duration is None:
             raise _RecordEnded

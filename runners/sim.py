@@ -42,7 +42,7 @@ def execute(cell: Cell, *, record_steps: bool = False) -> Outcome:
             engine="sim",
             device=config.device.name,
             time_model=config.device.known_step_time.name,
-            data_kind="simulated",
+            data_kind="simulated, prior" if config.device.is_prior else "simulated",
             observed={key: engine[key] for key in ("pools", "headroom_pages")},
         ),
         workload_digest=digest,

@@ -18,6 +18,7 @@ from analysis.published import published_value
 from analysis.runs import Runs
 from analysis.tables.beside import printed_rows
 from hsexp.config.arm import Arm
+from hsexp.ledger import is_simulated
 
 MODES = ("ISOLATE", "SHARE")
 POLICIES = {"s2": "S2", "s2_retention": "S2+Retention"}
@@ -60,7 +61,7 @@ def timebase_notes(runs: Runs, timebase: str) -> tuple[str, ...]:
     if timebase == "span":
         return (NO_EPISODE,)
     origin = runs.known_origin
-    return (MODELLED_EPISODE,) if origin is not None and origin.data_kind == "simulated" else ()
+    return (MODELLED_EPISODE,) if origin is not None and is_simulated(origin.data_kind) else ()
 
 
 def has(table: pd.DataFrame) -> bool:

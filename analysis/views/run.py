@@ -11,7 +11,7 @@ import pandas as pd
 from analysis.command import parse_pairs
 from analysis.errors import AnalysisError
 from hsexp.config.axes import ARM_AXES
-from hsexp.ledger import Ledger, LedgerError
+from hsexp.ledger import Ledger, LedgerError, is_simulated
 from hsexp.ledger.journal import NoTableError
 from hsexp.trace import Trace, TraceError
 
@@ -35,7 +35,7 @@ class TracedRun:
 
     @property
     def is_simulated(self) -> bool:
-        return bool(self.row["data_kind"] == "simulated")
+        return is_simulated(self.row["data_kind"])
 
     @property
     def origin(self) -> str:

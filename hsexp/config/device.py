@@ -1,16 +1,18 @@
-"""A device: the cost of a step on it, and the settings of a real engine for it."""
+"""A device: the cost of a step on it, its memory, and the settings of a real engine for it."""
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Discriminator, Field, PositiveFloat, PositiveInt, Tag
 
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.fields import Name
+from hsexp.config.roofline import DataSheet, Efficiency, RooflineStepTime, Share
 
 
 class StepTimeModel(Config):
-    """Duration of one step: base + per decode token + per prefill token.
+    """Duration of one step: base + per decode token + per prefill token, and per token of context.
 
     Kernels that read a recurrent state page by page take longer for a decode token (Appendix B.9).
     """
@@ -24,10 +26,32 @@ class StepTimeModel(Config):
     ] = None
     """Added for a decode token where recurrent states are paged; null where both kernel paths were
     fitted together, or only one was seen. A cell's id contains it only where it is known."""
+    context_token_s: Annotated[
+        float | None, Field(ge=0.0, exclude_if=lambda value: value is None)
+    ] = None
+    """Added for each token that decoding requests have in memory before the step; null where the
+    data could not tell it from the other terms."""
+
+    @property
+    def shared_s(self) -> float:
+        """Seconds of a step that its requests share."""
+        return self.base_s
 
     def decode_token_of(self, *, paged: bool) -> float:
         """Seconds of a decode token under one of the kernel paths."""
         return self.decode_token_s + (self.paged_decode_token_s or 0.0 if paged else 0.0)
+
+
+def _kind(given: Any) -> str:
+    kind = given.get("kind") if isinstance(given, Mapping) else getattr(given, "kind", None)
+    return "affine" if kind is None else str(kind)
+
+
+StepTime = Annotated[
+    Annotated[StepTimeModel, Tag("affine")] | Annotated[RooflineStepTime, Tag("roofline")],
+    Discriminator(_kind),
+]
+"""Fitted step times need no `kind`."""
 
 
 class RunnerModel(Config):
@@ -59,13 +83,23 @@ class HardwareConfig(Config):
     """Run steps without compiling them; false lets the engine compile and replay graphs."""
 
 
+class Occupancy(Config):
+    """What an engine takes of the memory of a GPU beside weights and states."""
+
+    utilization: Share
+    """Share of the memory that the engine takes in all."""
+    activations_gib: Annotated[float, Field(ge=0.0)]
+    """Of that share: activations of the largest step, workspaces of kernels, recorded graphs."""
+
+
 class DeviceConfig(Config):
     """A device: the cost of a step on it, and the source of that cost."""
 
     name: Name
     description: str
-    step_time: StepTimeModel | None
-    """Null until it is fitted to measured runs; such a device cannot be simulated."""
+    step_time: StepTime | None
+    """Null until it is fitted to measured runs: such a device is simulated by its data sheet, if it
+    has one."""
     source: str
     """Where the coefficients come from."""
     fitted_model: Name | None = Field(default=None, exclude=True)
@@ -76,12 +110,32 @@ class DeviceConfig(Config):
     organization: dict[Name, dict[Name, Any]] = Field(default={}, exclude=True)
     """Fields of organizations with other values in the engine that the device was fitted to, by the
     organization's name. Simulations on the device use them; a cell has them in its organization."""
+    sheet: DataSheet | None = Field(default=None, exclude=True)
+    """Prices the steps of any model where `step_time` is null. The plan of a simulation reckons the
+    step time from it (`hsexp.plan.devices`), so cells have that."""
+    efficiency: Efficiency | None = Field(default=None, exclude=True)
+    """How much of the data sheet kernels reach."""
+    gpu_gib: PositiveFloat | None = Field(default=None, exclude=True)
+    """Memory of the GPU as the driver reports it; null where it is not known. Only the budget that
+    is left beside weights is reckoned from it."""
+    occupancy: Occupancy | None = Field(default=None, exclude=True)
+    """What of that memory states cannot have."""
     hardware: HardwareConfig | None = Field(default=None, exclude=True)
     """Null for a device that is only simulated. Simulations do not read this field, so their cells
     leave it out."""
 
+    @property
+    def is_prior(self) -> bool:
+        """Whether its step times are reckoned from a data sheet, and no step was timed."""
+        return isinstance(self.step_time, RooflineStepTime)
+
     def doubt(self, model: str) -> str | None:
         """Why its step times may be wrong for a model; None if they are that model's."""
+        if self.is_prior:
+            return (
+                f"device {self.name} is a prior: its step times are reckoned from the data sheet "
+                "and were never measured (docs/devices.md)"
+            )
         if self.step_time is None or self.fitted_model in (None, model):
             return None
         return (
@@ -90,11 +144,11 @@ class DeviceConfig(Config):
         )
 
     @property
-    def known_step_time(self) -> StepTimeModel:
+    def known_step_time(self) -> StepTimeModel | RooflineStepTime:
         """The step-time model, which a simulation needs.
 
         Raises:
-            ConfigError: the device was never fitted.
+            ConfigError: the device was never fitted, and nothing was reckoned from a data sheet.
         """
         if self.step_time is None:
             raise ConfigError(

@@ -5,13 +5,15 @@
 
 An affine model charges every step its base: more steps cost more, always. On a GPU a step of
 decodes alone may replay a recorded graph, which a mixed step cannot; the model does not show that.
+A device that reckons its steps from a data sheet reads the weights once a step. Contexts are empty.
 """
 
 from dataclasses import dataclass
 
 from hsexp.config.campaigns import FixedWorkCampaign
 from hsexp.config.device import DeviceConfig
-from hsexp.sim.steptime import NS_PER_S, StepClock
+from hsexp.sim.clocks import clock_of
+from hsexp.sim.steptime import NS_PER_S, StepTimes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +26,7 @@ class Shape:
     """Modelled time of all steps."""
 
     @classmethod
-    def of(cls, clock: StepClock, *steps: tuple[int, int]) -> "Shape":
+    def of(cls, clock: StepTimes, *steps: tuple[int, int]) -> "Shape":
         return cls(steps=steps, total_s=sum(clock.step_ns(*step) for step in steps) / NS_PER_S)
 
     @property
@@ -56,16 +58,16 @@ class Comparison:
         return self.joined.total_s - self.split.total_s
 
 
-def step_clock(device: DeviceConfig) -> StepClock:
+def step_clock(device: DeviceConfig) -> StepTimes:
     """The device's step-time model.
 
     Raises:
         ConfigError: the device was never fitted.
     """
-    return StepClock.of(device.known_step_time)
+    return clock_of(device.known_step_time)
 
 
-def width(clock: StepClock, campaign: FixedWorkCampaign) -> Comparison:
+def width(clock: StepTimes, campaign: FixedWorkCampaign) -> Comparison:
     """Experiment 9a: all decodes in one step, or fewer in several."""
     num_steps = campaign.num_wide // campaign.num_narrow
     return Comparison(
@@ -74,7 +76,7 @@ def width(clock: StepClock, campaign: FixedWorkCampaign) -> Comparison:
     )
 
 
-def mixing(clock: StepClock, campaign: FixedWorkCampaign) -> dict[int, Comparison]:
+def mixing(clock: StepTimes, campaign: FixedWorkCampaign) -> dict[int, Comparison]:
     """Experiment 9b: each input chunk with the decodes in one step, or before them."""
     decodes = campaign.num_mixed_decodes
     return {

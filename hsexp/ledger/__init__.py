@@ -1,6 +1,6 @@
 """The record of runs: append-only, crash-safe, shared by processes; see `store`."""
 
-from hsexp.ledger.attempt import Attempt, EngineFacts, Metric
+from hsexp.ledger.attempt import Attempt, EngineFacts, Metric, is_simulated
 from hsexp.ledger.frame import require_comparable
 from hsexp.ledger.journal import LedgerError, NoTableError
 from hsexp.ledger.provenance import Provenance
@@ -19,6 +19,7 @@ __all__ = [
     "Provenance",
     "encode_arrow",
     "encode_table",
+    "is_simulated",
     "require_comparable",
     "utc_now",
 ]

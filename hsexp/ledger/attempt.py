@@ -31,6 +31,14 @@ PROVENANCE_COLUMNS = (
 )
 """Fixed columns of the attempt frame; the axes and the metrics come between them."""
 
+DataKind = Literal["simulated", "simulated, prior", "measured"]
+"""How a row came about. A prior is a simulation whose step times were reckoned, not fitted."""
+
+
+def is_simulated(data_kind: object) -> bool:
+    """Whether a row, by its `data_kind`, was simulated in any way."""
+    return str(data_kind).split(",")[0] == "simulated"
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineFacts:
@@ -41,7 +49,7 @@ class EngineFacts:
     device: str
     time_model: str
     """Where durations come from: a named step-time model, or the wall clock."""
-    data_kind: Literal["simulated", "measured"]
+    data_kind: DataKind
     observed: Mapping[str, Any] = field(default_factory=dict)
     """What the engine reports about itself, e.g. its pool plan; plain data."""
 

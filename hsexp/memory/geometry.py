@@ -17,6 +17,7 @@ from pydantic import (
 
 from hsexp.config.base import Config
 from hsexp.config.fields import Name
+from hsexp.memory.weights import Weights
 
 
 class ModelShape(Config, ABC):
@@ -42,6 +43,11 @@ class ModelShape(Config, ABC):
     checkpoint: str | None = Field(default=None, exclude=True)
     """Weights that a real engine loads: a folder or a name on the Hugging Face hub; null makes
     small ones of this shape from a seed. A simulation loads none, so its cell ids leave it out."""
+    weights: Weights | None = Field(default=None, exclude=True)
+    """What the weights weigh; null where it is not known. Only a device that prices its steps by a
+    data sheet reads it, and cells then have the prices."""
+    weights_unknown: str | None = Field(default=None, exclude=True)
+    """Why `weights` is null."""
 
     checkpoint_revision: str | None = Field(default=None, exclude=True)
     """Commit of the weights on the hub; null uses the newest, and the ledger has its digests."""

@@ -35,6 +35,32 @@ class Document:
             raise self.refusal(names[0], f"must be a positive integer, got {value!r}")
         return value
 
+    def number(self, name: str) -> int:
+        """An integer from 0 on.
+
+        Raises:
+            ConfigError: it is absent, or something else.
+        """
+        value = self._fields.get(name)
+        if type(value) is not int or value < 0:
+            raise self.refusal(name, f"must be an integer from 0 on, got {value!r}")
+        return value
+
+    def flag(self, *names: str, default: bool = False) -> bool:
+        """A yes or no; the first of the names that has a value counts."""
+        value = self._first(names)
+        return default if value is None else bool(value)
+
+    def factor(self, name: str) -> float | None:
+        """A number; None where there is none."""
+        value = self._fields.get(name)
+        return float(value) if isinstance(value, int | float) else None
+
+    def indices(self, name: str) -> frozenset[int]:
+        """Places of layers; empty where the field is absent."""
+        value = self._fields.get(name)
+        return frozenset(value) if isinstance(value, list) else frozenset()
+
     def text(self, name: str, default: str) -> str:
         return str(self._fields.get(name) or default)
 

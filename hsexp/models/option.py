@@ -58,7 +58,11 @@ def _write(given: str) -> tuple[Path, str]:
         raise ConfigError(
             f"model={given} has the name of conf/model/{model.name}.yaml; rename its folder"
         )
-    shape = model.model_dump(mode="json") | {"checkpoint": _weights(given)}
+    shape = model.model_dump(mode="json") | {"checkpoint": _checkpoint(given)}
+    if model.weights is not None:
+        shape["weights"] = model.weights.model_dump(mode="json")
+    else:
+        shape["weights_unknown"] = model.weights_unknown
     text = yaml.safe_dump(shape, sort_keys=False)
     folder = cache_folder() / "models" / content_key({"option": text})
     path = folder / _KEY / f"{model.name}.yaml"
@@ -75,7 +79,7 @@ def _write(given: str) -> tuple[Path, str]:
     return folder, model.name
 
 
-def _weights(given: str) -> str | None:
+def _checkpoint(given: str) -> str | None:
     """Where a real engine finds the weights: the folder, or the id."""
     path = Path(given).expanduser()
     if path.is_dir():

@@ -11,6 +11,7 @@ from hsexp.config.base import ConfigError, parse_union
 from hsexp.memory.geometry import AnyModel, ModelShape
 from hsexp.models.document import Document
 from hsexp.models.families import FAMILIES
+from hsexp.models.weights import read_weights
 
 _FILE = "config.json"
 
@@ -49,7 +50,10 @@ def read_model(given: str, *, changes: Mapping[str, Any] | None = None) -> Model
         **(changes or {}),
     }
     model: ModelShape = parse_union(AnyModel, shape, path="model")
-    return model
+    try:
+        return model.model_copy(update={"weights": read_weights(top, kind, model)})
+    except ConfigError as error:
+        return model.model_copy(update={"weights_unknown": str(error)})
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ Each block follows from accepted runs alone, so that a launch that is repeated p
 and goes on where it stopped.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from hsexp.config.launch import Launch
 from hsexp.measure.metrics import metric_names
 from hsexp.memory import MemoryConfig, build_memory
 from hsexp.memory.config import BudgetConfig
-from hsexp.plan.budget import budget_beside_weights
+from hsexp.plan.devices import GIB, budget_beside_weights, priced, smallest_budget
 from hsexp.plan.resolve import Resolved, resolve
 from hsexp.plan.scale import scaled
 from hsexp.plan.target import Target
@@ -48,8 +49,6 @@ THROUGHPUT, TTFT = "throughput_tok_per_s", "ttft_p99_s"
 
 _RESOLUTION_S = 0.001
 """Latencies that differ by less are equal, whatever their ratio."""
-
-_GIB = 2**30
 
 
 # -- before the first run --------------------------------------------------------------------------
@@ -112,10 +111,10 @@ def _budget(name: str, num_bytes: int) -> dict[str, Any]:
 
 def _price(launch: Launch) -> dict[str, Any]:
     """Priced retention, where a step takes what it takes on the device."""
-    steps = launch.device.known_step_time
+    steps = priced(launch).device.known_step_time
     return read_option("retention", "priced") | {
         "name": PRICED,
-        "step_s": steps.base_s,
+        "step_s": steps.shared_s,
         "prefill_token_s": steps.prefill_token_s,
     }
 
@@ -208,35 +207,24 @@ def _too_small(
     longest: _Longest | None,
     misfits: Mapping[str, str],
 ) -> ConfigError:
-    launch = resolved.launch
+    """The refusal of a budget that no organization can serve the requests with."""
+    num_tokens = 2 if longest is None else longest.num_tokens
     needs = {
-        memory.organization.name: _least_bytes(memory, longest) for memory in resolved.memories
+        memory.organization.name: smallest_budget(memory, num_tokens)
+        for memory in resolved.memories
     }
     least = min(needs, key=lambda name: needs[name])
     hint = f"budget=bytes budget.bytes={needs[least]}"
-    if launch.gpu_gib is not None:
-        layers = launch.model.num_attention_layers
-        more = (needs[least] - budget.bytes) * layers / _GIB
-        hint = f"gpu_gib={round(launch.gpu_gib + 1.25 * more + 0.05, 1):g}, or {hint}"
+    if budget.name == BESIDE_WEIGHTS:
+        launch = resolved.launch
+        share = budget_beside_weights(launch.device, launch.model, launch.gpu_gib)
+        missing = (needs[least] - share.layer_bytes) * share.num_layers / share.utilization
+        hint = f"gpu_gib={math.ceil(10 * (share.gpu_bytes + missing) / GIB) / 10:g}, or {hint}"
     return ConfigError(
         f"budget {budget.name} of {budget.bytes:,} bytes a layer is too small under every "
         f"organization ({'; '.join(f'{name}: {why}' for name, why in misfits.items())}); "
         f"{least} needs {needs[least]:,} bytes: {hint}"
     )
-
-
-def _least_bytes(memory: MemoryConfig, longest: _Longest | None) -> int:
-    """A budget that is enough, and at most a thousandth larger than the least one."""
-    low, high = 0, 2**16
-    while _misfit(memory, high, longest) is not None:
-        low, high = high, 2 * high
-    while high - low > max(high // 1000, 1):
-        middle = (low + high) // 2
-        if _misfit(memory, middle, longest) is None:
-            high = middle
-        else:
-            low = middle
-    return high
 
 
 def _only(block: Block, organizations: Iterable[str]) -> Block | None:

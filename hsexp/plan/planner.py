@@ -18,6 +18,7 @@ from hsexp.plan import sharing
 from hsexp.plan.advice import feasible, prepared
 from hsexp.plan.cells import Cell, Plan, cell_key, content_key
 from hsexp.plan.contract import contract_of
+from hsexp.plan.devices import priced
 from hsexp.plan.registration import registration_of
 from hsexp.plan.resolve import Catalog, open_sizes, resolve
 from hsexp.plan.run import RunConfig, VllmRunConfig
@@ -48,7 +49,7 @@ def make_plan(
     if launch.serving.advice is not None:
         launch, computed = prepared(launch)
     resolved = resolve(launch)
-    launch = resolved.launch
+    launch = priced(resolved.launch) if engine == "sim" else resolved.launch
     catalog = _fitted(resolved.catalog, launch.device) if engine == "sim" else resolved.catalog
     campaign = launch.serving
     blocks, notes = _narrow(launch)

@@ -26,6 +26,7 @@ from hsexp.memory.config import BudgetConfig
 from hsexp.memory.geometry import ModelShape
 from hsexp.memory.organizations import Organization, OrganizationConfig
 from hsexp.memory.organizations.base import OrganizationSettings
+from hsexp.plan.devices import priced
 from hsexp.plan.scale import scaled, scaled_option
 
 _GROUP_AXES = tuple(axis for axis in AXES if axis.options is not None)
@@ -217,6 +218,7 @@ def resolve(launch: Launch) -> Resolved:
     if isinstance(campaign, LabCampaign):
         _require_branches(memories, campaign)
     if isinstance(campaign, FixedWorkCampaign):
+        launch = priced(launch)
         _ = launch.device.known_step_time
     return Resolved(
         launch=launch,

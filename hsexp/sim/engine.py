@@ -9,10 +9,11 @@ from hsexp.memory.hybrid import HybridMemory
 from hsexp.memory.policies.waiting import FIRST_COME, WaitingConfig
 from hsexp.memory.stretches import StepStretch
 from hsexp.sim.balance import check_balance
+from hsexp.sim.clocks import clock_of
 from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.requests import SimRequest
 from hsexp.sim.scheduler import SimScheduler
-from hsexp.sim.steptime import NS_PER_S, ScaledSteps, StepClock, StepTimes
+from hsexp.sim.steptime import NS_PER_S, ScaledSteps, StepTimes
 from hsexp.trace import Trace, TraceRecorder
 from hsexp.workload.request import Workload
 
@@ -56,7 +57,7 @@ def simulate(
         raise ValueError(
             f"admission.cap {cap} must not exceed scheduler.token_budget {scheduler.token_budget}"
         )
-    clock: StepTimes = StepClock.of(device.known_step_time, paged=paged)
+    clock: StepTimes = clock_of(device.known_step_time, paged=paged)
     if step_time_factor != 1.0:
         clock = ScaledSteps(steps=clock, factor=step_time_factor)
     run = SimScheduler(

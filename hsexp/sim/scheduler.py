@@ -10,7 +10,8 @@ can be prefilled, running or waiting, the step is that prefill and decodes stand
     separated   | P | P | D | P | D | D |...|     decode steps: those marked D
 
 A decoding request needs the memory only now and then. The scheduler keeps a calendar of those
-decode steps (`hsexp.sim.leap`) and leaps over the steps in between, which all take the same time.
+decode steps (`hsexp.sim.leap`) and leaps over the steps in between, which all take the same time,
+or a time each where the clock reads the context.
 With `fast_forward` off every request comes up in every step and every refused admission is tried
 again; the results are the same to the nanosecond.
 """
@@ -31,7 +32,7 @@ from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.keys import KeyMaker
 from hsexp.sim.leap import DecodeCalendar
 from hsexp.sim.requests import SimRequest
-from hsexp.sim.steptime import StepTimes, to_ns
+from hsexp.sim.steptime import StepContext, StepTimes, to_ns
 from hsexp.workload.request import Request
 
 
@@ -279,7 +280,26 @@ class SimScheduler:
     ) -> None:
         decode_tokens = 0 if decodes_wait else len(self._running) - len(self._prefilling)
         singles = self._num_one_by_one() if self._exact and prefill_tokens else 0
-        step_ns = self.clock.step_ns(decode_tokens + singles, prefill_tokens - singles)
+        costs = decode_tokens + singles, prefill_tokens - singles
+        if not self.clock.reads_context:
+            step_ns = self.clock.step_ns(*costs)
+            self._extend_stretch(num_steps, step_ns, decode_tokens, prefill_tokens)
+        else:
+            context = self._context(decodes_wait=decodes_wait)
+            for _ in range(num_steps):
+                step_ns = self.clock.step_ns(*costs, context)
+                self._extend_stretch(1, step_ns, decode_tokens, prefill_tokens)
+                context = context.grown(decode_tokens)
+        if decode_tokens:
+            self._steps_without_progress = 0
+        self.sums.add(self.memory.cache, num_steps)
+        if not decodes_wait:
+            self._decode_step += num_steps
+
+    def _extend_stretch(
+        self, num_steps: int, step_ns: int, decode_tokens: int, prefill_tokens: int
+    ) -> None:
+        """Let the clock pass equal steps; they join the last stretch if they are like its own."""
         running, waiting = len(self._running), len(self._waiting)
         last = self.stretches[-1] if self.stretches else None
         if (
@@ -288,6 +308,7 @@ class SimScheduler:
             and last.decode_tokens == decode_tokens
             and last.running == running
             and last.waiting == waiting
+            and last.step_ns == step_ns
             and last.end_ns == self._now_ns
         ):
             last.num_steps += num_steps
@@ -305,13 +326,21 @@ class SimScheduler:
             self.stretches.append(stretch)
             if self.memory.cache.observer is not None:
                 self.memory.cache.observer.on_steps(stretch)
-        if decode_tokens:
-            self._steps_without_progress = 0
-        self.sums.add(self.memory.cache, num_steps)
         self._now_ns += num_steps * step_ns
         self._step += num_steps
+
+    def _context(self, *, decodes_wait: bool = False) -> StepContext:
+        """What the requests of this step have in memory before it."""
+        step = self._decode_step
+        decoding_tokens = 0
         if not decodes_wait:
-            self._decode_step += num_steps
+            decoding = (request for request in self._running.values() if request.decoding)
+            decoding_tokens = sum(request.computed_at(step) for request in decoding)
+        prefilling = self._prefilling.values()
+        return StepContext.of_chunks(
+            [(request.computed, request.chunk) for request in prefilling if request.chunk],
+            decoding_tokens=decoding_tokens,
+        )
 
     def _num_one_by_one(self) -> int:
         """Prefill tokens of this step that cost what a decode token costs."""
@@ -388,10 +417,21 @@ class SimScheduler:
             return 0
         quiet = self._calendar.quiet_steps(self._decode_step)
         if self._pending and quiet:
-            step_ns = self.clock.step_ns(len(self._running), 0)
-            until_arrival = -(-(self._pending[0].arrival_ns - self._now_ns) // step_ns)
-            quiet = min(quiet, until_arrival)
+            quiet = min(quiet, self._steps_until(self._pending[0].arrival_ns, most=quiet))
         return quiet
+
+    def _steps_until(self, time_ns: int, *, most: int) -> int:
+        """Decode steps that begin before a time; `most` if there are more."""
+        decode_tokens = len(self._running)
+        if not self.clock.reads_context:
+            return -(-(time_ns - self._now_ns) // self.clock.step_ns(decode_tokens, 0))
+        context, now_ns = self._context(), self._now_ns
+        for num_steps in range(most):
+            if now_ns >= time_ns:
+                return num_steps
+            now_ns += self.clock.step_ns(decode_tokens, 0, context)
+            context = context.grown(decode_tokens)
+        return most
 
     def _refuse_again(self, num_steps: int) -> None:
         """Count the refusals that the head would have met in the steps that are leaped over."""

@@ -248,7 +248,7 @@ def three_commands(rows: int, *more: str) -> tuple[list[str], float]:
     return printed, time.monotonic() - start
 
 
-GPU = ("device=a100_40gb", "gpu_gib=80")
+GPU = ("device=h100", "gpu_gib=22")
 
 
 def test_three_commands_of_a_new_user_end_in_two_sentences() -> None:
