@@ -1,4 +1,5 @@
 """hsexp campaign=q6 [axis=value ...] [-m]
+hsexp trace=FILE [workload.SETTING=VALUE ...]
 hsexp analysis|figures|serve|replay|interop ARGUMENTS
 
 `python -m hsexp` does the same. It imports from the working directory first, so that a folder
@@ -45,6 +46,11 @@ def _run() -> int:
         del sys.argv[1]
         runpy.run_module(_COMMANDS[arguments[0]], run_name="__main__", alter_sys=True)
         return 0  # each ends the process itself, with its own code
+    from hsexp.describe import main as describe
+    from hsexp.describe import names_trace
+
+    if names_trace(arguments):
+        return describe(arguments)
     from runners.command import main as launch
 
     return launch()

@@ -84,7 +84,8 @@ TYPED = {
     "python -m hsexp campaign=trace workload.path=requests.csv": Typed(
         more="stage=run", shows="0 failed"
     ),
-    "python -m hsexp campaign=advise model=DIR/config.json gpu_gib=80 workload.path=requests.csv": (
+    "python -m hsexp trace=requests.csv": Typed(shows="requests.csv: lengths, 3 requests"),
+    "python -m hsexp campaign=advise model=DIR/config.json device=h100 workload.path=requests.csv": (
         Typed(
             instead=(("DIR", "model"),),
             more="retention=off waiting=first_come ledger=advised",

@@ -72,6 +72,7 @@ def make_plan(
             total += 1
             config = _resolve(launch, block, laws, axes, catalog, traces, engine=engine)
             said |= dict.fromkeys(sharing.notes(laws["workload"], axes["sharing"]))
+            said |= dict.fromkeys(_trace_notes(config.workload, traces))
             said |= dict.fromkeys(open_sizes(launch, (config.organization,)))
             data = config.model_dump(mode="json")
             cell = Cell(
@@ -217,6 +218,10 @@ def _resolve(
     if engine == "sim":
         return RunConfig.parse({"engine": engine, **chosen})
     return VllmRunConfig.parse({"engine": engine, **_serving_of(launch), **chosen})
+
+
+def _trace_notes(workload: WorkloadConfig, traces: PlannedTraces) -> list[str]:
+    return traces.notes(workload) if isinstance(workload, TraceWorkload) else []
 
 
 def _content_of(workload: WorkloadConfig) -> dict[str, str | None]:

@@ -16,6 +16,8 @@ class PlannedTraces:
 
     def __init__(self) -> None:
         self._read: Callable[[TraceWorkload], Trace] = cache(read_trace)
+        self._dropped: dict[str, Mapping[str, int]] = {}
+        """Requests that a trace leaves out, by its digest."""
 
     def fixed(self, workload: TraceWorkload) -> TraceWorkload:
         """The workload with the digest of its requests.
@@ -23,7 +25,9 @@ class PlannedTraces:
         Raises:
             TraceError: the trace is refused.
         """
-        return workload.model_copy(update={"content_digest": self._read(workload).digest})
+        trace = self._read(workload)
+        self._dropped[trace.digest] = trace.dropped
+        return workload.model_copy(update={"content_digest": trace.digest})
 
     def refusals(
         self,
@@ -39,6 +43,15 @@ class PlannedTraces:
             TraceError: the trace is refused.
         """
         return _refusals(self._read(workload), workload, block, axes, engine=engine)
+
+    def notes(self, workload: TraceWorkload) -> list[str]:
+        """A line if a trace that was `fixed` leaves out requests of its file."""
+        assert workload.content_digest is not None
+        dropped = self._dropped[workload.content_digest]
+        if not dropped:
+            return []
+        counts = ", ".join(f"{count:,} {why}" for why, count in dropped.items())
+        return [f"the trace leaves out {counts}"]
 
 
 def _refusals(
@@ -67,5 +80,10 @@ def _refusals(
             f"seeds must be one seed, got {format_seeds(sorted(seeds))}: {trace.path} is replayed "
             "with its own times, so no seed draws anything and all of them are one run; "
             "workload.keep_arrivals=false draws arrivals"
+        )
+    if workload.turns == "closed" and engine == "vllm":
+        refusals.append(
+            "workload.turns must be open on vllm, got closed: its client sends every request at a "
+            "planned time; engine=sim waits for answers"
         )
     return refusals

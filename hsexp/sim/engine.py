@@ -109,7 +109,7 @@ def _request_table(requests: list[SimRequest]) -> pd.DataFrame:
         "prompt_tokens": [r.request.prompt_tokens for r in requests],
         "output_tokens": [r.request.output_tokens for r in requests],
         "generated_tokens": [r.generated for r in requests],
-        "arrival_s": [r.request.arrival_s for r in requests],
+        "arrival_s": [r.arrival_s for r in requests],
         "first_scheduled_s": _seconds([r.first_scheduled_ns for r in requests]),
         "first_token_s": _seconds([r.first_token_ns for r in requests]),
         "finish_s": _seconds([r.finish_ns for r in requests]),

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from hsexp.memory.sequence import SequenceMemory
+from hsexp.sim.steptime import NS_PER_S
 from hsexp.workload.request import Request
 
 
@@ -42,6 +43,12 @@ class SimRequest:
     def generated_at(self, decode_step: int) -> int:
         """Output tokens before a decode step."""
         return self.generated + (decode_step - self.anchor if self.decoding else 0)
+
+    @property
+    def arrival_s(self) -> float:
+        """The planned arrival; that of a turn which waits for the one before it is known when that
+        one ends."""
+        return self.request.arrival_s if self.request.after is None else self.arrival_ns / NS_PER_S
 
     @property
     def num_tokens(self) -> int:

@@ -16,6 +16,7 @@ With `fast_forward` off every request comes up in every step and every refused a
 again; the results are the same to the nanosecond.
 """
 
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
@@ -38,6 +39,10 @@ from hsexp.workload.request import Request
 
 class NoProgress(RuntimeError):
     """Nothing can run, or requests only preempt each other; names the one that is stuck."""
+
+
+def _arrival_ns(request: SimRequest) -> int:
+    return request.arrival_ns
 
 
 def _serial(request: SimRequest) -> int:
@@ -75,8 +80,14 @@ class SimScheduler:
             block_size=memory.block_size, checkpoint_grid=memory.checkpoint_grid, exact=exact
         )
         self._keys = KeyMaker(block_size=memory.block_size, checkpoint_grid=memory.checkpoint_grid)
+        self._next_turns: dict[int, list[SimRequest]] = {}
+        """Requests that wait for the end of another one, by its id."""
+        for request in self.requests:
+            if (before := request.request.after) is not None:
+                self._next_turns.setdefault(before, []).append(request)
         # A stable sort: requests of the same instant keep their order.
-        self._pending = deque(sorted(self.requests, key=lambda request: request.arrival_ns))
+        known = [request for request in self.requests if request.request.after is None]
+        self._pending = deque(sorted(known, key=_arrival_ns))
         self._waiting: WaitingOrder[SimRequest] = waiting.build(self)
         self._running: dict[int, SimRequest] = {}
         """By serial, which is also their order."""
@@ -401,6 +412,7 @@ class SimScheduler:
             request.decoding = False
             request.finish_ns = self._now_ns
             del self._running[request.serial]
+            self._let_next_turns_follow(request)
 
     # -- leaping -----------------------------------------------------------------------------
 
@@ -479,7 +491,7 @@ class SimScheduler:
     # -- what a waiting order asks -----------------------------------------------------------
 
     def arrival_s(self, request: SimRequest) -> float:
-        return request.request.arrival_s
+        return request.arrival_s
 
     def hit_tokens(self, request: SimRequest) -> int:
         return self._find(request, self.memory.peek).tokens
@@ -498,6 +510,14 @@ class SimScheduler:
                 self._waiting.add(arrived)
                 if self.memory.counts_arrivals:
                     self.memory.enter(self._sequence(arrived), arrived.num_tokens)
+            else:
+                self._let_next_turns_follow(arrived)
+
+    def _let_next_turns_follow(self, ended: SimRequest) -> None:
+        """Plan the turns that waited for a request to end."""
+        for request in self._next_turns.pop(ended.request.request_id, ()):
+            request.arrival_ns = self._now_ns + to_ns(request.request.think_s)
+            insort(self._pending, request, key=_arrival_ns)
 
     def _why_refused(self, request: Request) -> str | None:
         """Why this request can never be served, or None."""

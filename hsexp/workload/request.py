@@ -41,6 +41,12 @@ class Request:
     the last segment is the output, which a later prompt may hold."""
     cache_salt: str | None = None
     """Requests with different salts never share cached state."""
+    after: int | None = None
+    """Id of the turn before it, which has a lower one: this turn arrives `think_s` after that one
+    has finished or was refused, and `arrival_s` is the earliest time, if answers took none. None
+    arrives at `arrival_s`."""
+    think_s: float = 0.0
+    """Seconds between the end of `after` and the arrival."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +89,9 @@ class Workload:
         sha = hashlib.sha256()
         for r in self.requests:
             segments = ",".join(map(str, r.segments))
+            waits = "" if r.after is None else f" after {r.after} {r.think_s!r}"
             sha.update(
                 f"{r.request_id} {r.arrival_s!r} {r.prompt_tokens} {r.output_tokens} "
-                f"{segments} {r.cache_salt!r}\n".encode()
+                f"{segments} {r.cache_salt!r}{waits}\n".encode()
             )
         return sha.hexdigest()

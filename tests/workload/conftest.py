@@ -5,10 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trace_specs import spec_of
 
-from hsexp.workload import Workload, load_trace
+from hsexp.workload import Trace, Workload, load_trace, read_trace
 from hsexp.workload.arrivals import PoissonArrivals
-from hsexp.workload.traces.config import TraceWorkload
+
+
+def _written(path: Path, text: str | bytes | None) -> Path:
+    if isinstance(text, str):
+        text = text.encode()
+    if text is not None:
+        path.write_bytes(text)
+    return path
 
 
 @pytest.fixture
@@ -18,21 +26,17 @@ def load(tmp_path: Path) -> Callable[..., Workload]:
     def load_text(
         name: str, text: str | bytes | None, *, seed: int = 0, **changes: Any
     ) -> Workload:
-        path = tmp_path / name
-        if isinstance(text, str):
-            text = text.encode()
-        if text is not None:
-            path.write_bytes(text)
-        fields: dict[str, Any] = {
-            "name": "trace",
-            "path": str(path),
-            "format": "auto",
-            "max_requests": None,
-            "tokenizer": None,
-            "keep_arrivals": True,
-            "content_digest": None,
-        }
-        spec = TraceWorkload(kind="trace", **(fields | changes))
+        spec = spec_of(_written(tmp_path / name, text), **changes)
         return load_trace(spec, PoissonArrivals(kind="poisson", rate_per_s=2.0), seed)
 
     return load_text
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Callable[..., Trace]:
+    """The same, as a trace."""
+
+    def read_text(name: str, text: str | bytes | None, **changes: Any) -> Trace:
+        return read_trace(spec_of(_written(tmp_path / name, text), **changes))
+
+    return read_text
