@@ -196,6 +196,8 @@ def show(table: Table, console: Console) -> None:
         console.width = width
     for remark in table.remarks:
         console.print(Text(f"  {remark}", style="dim"), soft_wrap=False)
+    for text in table.closing:
+        console.print(f"\n{text}", markup=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ class Interval:
     low: float
     high: float
     level: float
-    kind: Literal["percentile bootstrap", "paired t"]
+    kind: Literal["percentile bootstrap", "paired t", "block bootstrap"]
     n: int
     degenerate: bool = False
     """All values are equal, or there is only one: the interval does not measure spread."""

@@ -118,6 +118,15 @@ class Ledgers:
         """
         return self._campaign(campaign).path
 
+    def ledger(self, campaign: str) -> Ledger:
+        """The campaign's ledger.
+
+        Raises:
+            NoLedgerError: there is none.
+            AnalysisError: there are ledgers of several engines, or it is damaged.
+        """
+        return self._campaign(campaign).ledger
+
     def frame(self, campaign: str) -> pd.DataFrame:
         """Adopted attempts of a campaign whose cells are not serving runs."""
         return self._campaign(campaign).ledger.frame()

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -23,6 +23,7 @@ from hsexp.config.axes import MEMORY_AXES, value_of
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.campaigns import (
     AboutTheEngine,
+    Block,
     Campaign,
     CollectionCampaign,
     ContinuationCampaign,
@@ -36,7 +37,8 @@ from hsexp.config.overrides import given_settings
 from hsexp.ending import EXIT_REFUSED, print_error
 from hsexp.ledger import Ledger, LedgerError, Provenance
 from hsexp.measure.metrics import metric_names
-from hsexp.plan.cells import Plan, format_seeds
+from hsexp.plan.advice import FOLLOW_UPS, FollowUp, candidates, elsewhere, prepared
+from hsexp.plan.cells import Cell, Plan, format_seeds
 from hsexp.plan.contract import in_words
 from hsexp.plan.devices import priced
 from hsexp.plan.planner import make_plan
@@ -365,7 +367,29 @@ def _run_serving(launch: Launch, command: _Command) -> Result:
         return Result(exit_code=0)
     if engine == "vllm":
         require_checkpoints(VllmRunConfig.parse(cell.config) for cell in plan.cells)
-    return _carry_out(launch, plan, engine, executor(engine, launch), command)
+    stages = _stages(launch, engine) if campaign.advice is not None else ()
+    return _carry_out(launch, plan, engine, executor(engine, launch), command, stages=stages)
+
+
+Stage = Callable[[Plan, Ledger], Plan]
+"""The plan of a launch with the blocks that follow from its runs so far."""
+
+
+def _stages(launch: Launch, engine: Engine) -> tuple[Stage, ...]:
+    """The stages of advice; on a real engine none, because its runs take as long as they serve."""
+    if engine != "sim":
+        return ()
+    launch, _ = prepared(launch)
+    follow_ups: dict[str, Block] = {}
+
+    def stage(follow_up: FollowUp, plan: Plan, ledger: Ledger) -> Plan:
+        ids = {cell.cell_id for cell in plan.cells if elsewhere(cell.block) is None}
+        rows = ledger.frame().to_dict("records")
+        found = candidates(row for row in rows if row["cell_id"] in ids)
+        follow_ups.update(follow_up(launch, found))
+        return make_plan(launch, engine=engine, follow_ups=follow_ups)
+
+    return tuple(partial(stage, follow_up) for follow_up in FOLLOW_UPS)
 
 
 def _planned(launch: Launch) -> tuple[Engine, str, Plan]:
@@ -418,11 +442,14 @@ def _carry_out(
     engine: Engine,
     execute: Callable[..., Outcome],
     command: _Command,
+    *,
+    stages: Sequence[Stage] = (),
 ) -> Result:
     """Run the cells that the ledger lacks, then make tables and figures.
 
     Args:
         execute: runs a cell; real runs also get `logs`, the folder for logs of their attempts.
+        stages: extend the plan, one after the other, by what the runs so far show.
     """
     console = command.console
     path = launch.ledger or command.root / plan.campaign / engine
@@ -435,7 +462,14 @@ def _carry_out(
     ledger.launch(
         overrides=command.overrides, notes=notes, provenance=Provenance.collect(), note=launch.note
     )
-    summary = _run_cells(launch, plan, ledger, engine, execute, console)
+    is_complete = _run_cells(launch, plan, ledger, engine, execute, console).is_complete
+    for stage in stages:
+        extended = in_words(stage(plan, ledger), ledger.contract.get("words", {}))
+        more = replace(extended, cells=_beyond(plan, extended))
+        plan = extended
+        if more.cells:
+            summary = _run_cells(launch, more, ledger, engine, execute, console)
+            is_complete = is_complete and summary.is_complete
     console.print(f"{plan.campaign}: ledger {path}")
     analyses: tuple[Analysis, ...] = ()
     cells: dict[str, dict[str, Any]] = {}
@@ -459,7 +493,7 @@ def _carry_out(
     else:
         _print_registration(ledger, plan.campaign, console)
     return Result(
-        exit_code=0 if summary.is_complete else EXIT_FAILED_CELLS,
+        exit_code=0 if is_complete else EXIT_FAILED_CELLS,
         analyses=analyses,
         objective=objective,
     )
@@ -486,6 +520,12 @@ def _objective(launch: Launch, plan: Plan, ledger: Ledger, console: Console) -> 
     shown = "unknown, since a cell lacks it" if mean is None else f"{mean:,.6g}"
     console.print(f"{plan.campaign}: objective {launch.objective}: {shown}", markup=False)
     return mean
+
+
+def _beyond(plan: Plan, extended: Plan) -> tuple[Cell, ...]:
+    """Cells that an extended plan adds."""
+    known = {cell.cell_id for cell in plan.cells}
+    return tuple(cell for cell in extended.cells if cell.cell_id not in known)
 
 
 def _own_seeds(launch: Launch, plan: Plan) -> tuple[int, ...] | None:

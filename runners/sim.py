@@ -67,6 +67,7 @@ def simulate_run(
         paged=config.paged,
         exact=config.exact,
         waiting=config.waiting,
+        step_time_factor=config.step_time_factor,
         trace=trace,
     )
 

@@ -47,6 +47,10 @@ SIMULATED = (
     "model=falcon_h1_mini scale=cpu_falcon_h1_mini ledger=DIR"
 )
 
+ADVISE = (
+    "python -m hsexp campaign=advise model=DIR/config.json device=h100 workload.path=requests.csv"
+)
+
 TYPED = {
     "hsexp analysis": Typed(shows="python -m analysis campaign=q6"),
     "hsexp figures": Typed(shows="python -m figures figure=2"),
@@ -88,6 +92,11 @@ TYPED = {
         more="stage=run", shows="0 failed"
     ),
     "python -m hsexp trace=requests.csv": Typed(shows="requests.csv: lengths, 3 requests"),
+    ADVISE: Typed(
+        instead=(("DIR", "model"),),
+        more="retention=off waiting=first_come ledger=advised",
+        shows="vllm serve ",
+    ),
     "python -m hsexp campaign=paper": Typed(
         more="stage=plan seeds=[1]", shows="paper: 19 campaigns"
     ),

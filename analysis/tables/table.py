@@ -1,8 +1,9 @@
 """A table: rows with machine-readable names, and the views that are printed."""
 
+import json
 import re
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,10 @@ class Table:
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     """Cells that the table lacks."""
+    closing: tuple[str, ...] = ()
+    """Lines that follow everything else: what the table says in words."""
+    summary: Mapping[str, Any] | None = None
+    """All of it as plain data, for a JSON file beside the others; None writes none."""
 
     def cells(self, view: tuple[Column, ...]) -> list[list[str]]:
         """The printed text of a view, row by row."""
@@ -71,12 +76,16 @@ class Table:
 
 
 def write(table: Table, folder: Path) -> list[Path]:
-    """Write a table as CSV (full precision), LaTeX (booktabs) and Markdown; returns the files.
+    """Write a table as CSV (full precision), LaTeX (booktabs) and Markdown, and a summary as JSON.
+
+    Returns the files.
 
     Raises:
         AnalysisError: the folder cannot be written to.
     """
     forms: dict[str, Callable[[Table], str]] = {"csv": to_csv, "tex": to_latex, "md": to_markdown}
+    if table.summary is not None:
+        forms["json"] = to_json
     paths = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,6 +104,10 @@ def to_csv(table: Table) -> str:
     return table.rows.assign(**origin).to_csv(index=False, lineterminator="\n")
 
 
+def to_json(table: Table) -> str:
+    return json.dumps(table.summary, indent=1, ensure_ascii=False) + "\n"
+
+
 def to_markdown(table: Table) -> str:
     parts = [f"**{table.name}.** {table.caption}"]
     for view in table.views:
@@ -103,6 +116,7 @@ def to_markdown(table: Table) -> str:
         lines = [head, ["---:" if column.numeric else "---" for column in view], *cells]
         parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
     parts += [f"- {remark}" for remark in table.remarks]
+    parts += table.closing
     return "\n\n".join(parts) + "\n"
 
 

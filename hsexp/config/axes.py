@@ -168,6 +168,16 @@ class Axes:
             ),
         ]
     ]
+    step_time_factor: ClassVar[
+        Annotated[
+            Setting[PositiveFloat],
+            Axis(
+                meaning="Factor on every step time of the simulated device.",
+                neutral=(1.0,),
+                is_implied=True,
+            ),
+        ]
+    ]
     organization: ClassVar[
         Annotated[
             Part[OrganizationConfig],

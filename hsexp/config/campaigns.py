@@ -144,6 +144,26 @@ class Campaign(Config):
         return {}
 
 
+class AdviceConfig(Config):
+    """What a campaign advises once its blocks have run, and the runs that it adds before that."""
+
+    default: Arm
+    """What the advised arm is compared with. Where it has no run, the arm with the fewest other
+    settings takes its place."""
+    indifference_percent: Annotated[float, Field(ge=0.0, lt=100.0)]
+    """Arms whose throughputs, or whose latencies, are this close count as equal."""
+    finalists: PositiveInt
+    """Best arms whose neighbours and whose sensitivity are run."""
+    step_time_factors: tuple[PositiveFloat, ...]
+    """Factors on the device's step times under which the finalists run again."""
+    budget_factors: tuple[PositiveFloat, ...]
+    """Factors on the budget, likewise."""
+    rate_factors: tuple[PositiveFloat, ...]
+    """Factors on a rate that is drawn, likewise, where there is a target to keep."""
+    bundles: Annotated[dict[Name, Arm], Field(default_factory=dict)]
+    """Settings that are printed under one name where an arm has all of them."""
+
+
 class ServingCampaign(Campaign):
     """Runs of serving workloads on an engine, simulated or real."""
 
@@ -155,6 +175,18 @@ class ServingCampaign(Campaign):
     """Its tables read the step tables of its runs, so every launch keeps them."""
     registered: RegisteredConfig | None = None
     """Registered in the ledger with the seeds and the tests; null registers only those two."""
+    advice: AdviceConfig | None = None
+    """Ends in advice (`hsexp.plan.advice`): its later blocks follow from the runs of the first."""
+    own_options: Annotated[dict[Name, dict[Name, dict[str, Any]]], Field(default_factory=dict)]
+    """Options that only this campaign has: group -> name -> settings."""
+
+    @property
+    def options(self) -> dict[str, tuple[Name, ...]]:
+        """The organizations, for advice: one that cannot carry the model is left out of it."""
+        if self.advice is None:
+            return {}
+        every = (axes for block in self.blocks.values() for axes in block.combinations())
+        return {"organization": tuple(dict.fromkeys(axes["organization"] for axes in every))}
 
 
 class MixConfig(Config):

@@ -32,6 +32,11 @@ class StepTimeModel(Config):
     """Added for each token that decoding requests have in memory before the step; null where the
     data could not tell it from the other terms."""
 
+    @property
+    def shared_s(self) -> float:
+        """Seconds of a step that its requests share."""
+        return self.base_s
+
     def decode_token_of(self, *, paged: bool) -> float:
         """Seconds of a decode token under one of the kernel paths."""
         return self.decode_token_s + (self.paged_decode_token_s or 0.0 if paged else 0.0)

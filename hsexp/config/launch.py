@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
-from pydantic import BeforeValidator, Field, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
 
 from hsexp.config.axes import AXES, Axes
 from hsexp.config.axis import InLaunch, InSection, holding
@@ -63,6 +63,10 @@ class Launch(Axes, InLaunch, Config):
     """Folder of the ledger; null uses ledgers/<campaign>/<engine>."""
     note: Text | None
     """Free text that the ledger keeps with this launch."""
+    gpu_gib: PositiveFloat | None = None
+    """Memory of the GPU, for advice; null uses what the device has."""
+    target: Text | None = None
+    """What the advised arm must keep, such as ttft_p99_s<2."""
     amend: Annotated[Text, Field(min_length=1)] | None
     """Why the campaign's preregistered fields may differ from those in the ledger."""
     workers: PositiveInt | None

@@ -49,3 +49,18 @@ def refuse_empty_sweeps(overrides: Iterable[str], config_loader: ConfigLoader) -
             known = config_loader.get_group_options(override.key_or_group)
             why = f"matches nothing; choose from {', '.join(known)}" if known else "names no group"
         raise ConfigError(f"the sweep has no jobs: {override.input_line} {why}")
+
+
+def quoted(arguments: Iterable[str], setting: str) -> list[str]:
+    """The arguments with quotes around a setting's value, which may then hold < and >.
+
+    Hydra's grammar has neither, and a shell has taken the user's own quotes away.
+    """
+
+    def one(word: str) -> str:
+        key, equals, value = word.partition("=")
+        if key != setting or not equals or value.startswith(("'", '"')) or value == "null":
+            return word
+        return f"{key}='{value}'"
+
+    return [one(word) for word in arguments]

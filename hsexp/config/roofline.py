@@ -72,3 +72,8 @@ class RooflineStepTime(Config):
     chunk."""
     pair_s: NonNegative
     """One query with one key, in all attention layers, for prefill chunks."""
+
+    @property
+    def shared_s(self) -> float:
+        """Seconds of a step that its requests share."""
+        return self.fixed_s + self.weights_s

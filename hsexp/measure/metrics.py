@@ -6,6 +6,7 @@ campaigns average them over seeds and never pool requests of several runs (Secti
 """
 
 from collections.abc import Mapping
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -71,8 +72,10 @@ def summarize(record: RunRecord) -> dict[str, Metric]:
     return _with_counters(metrics, record.counters)
 
 
+@cache
 def metric_names() -> tuple[str, ...]:
-    """Metrics of every run, without those that an engine counts itself."""
+    """Names of the metrics of every run, in the order of a ledger row; counters of the memory and
+    of an episode are left out, because not every run has them."""
     requests, steps = (
         pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in columns.items()})
         for columns in (REQUEST_COLUMNS, STEP_COLUMNS)

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 from hsexp.config.axes import ARM_AXES, AXES, SEEDS, stated
@@ -14,6 +15,7 @@ from hsexp.config.launch import Launch
 from hsexp.memory.organizations import OrganizationConfig
 from hsexp.memory.policies.admission import AdmissionConfig
 from hsexp.plan import sharing
+from hsexp.plan.advice import feasible, prepared
 from hsexp.plan.cells import Cell, Plan, cell_key, content_key
 from hsexp.plan.contract import contract_of
 from hsexp.plan.devices import priced
@@ -27,21 +29,34 @@ from hsexp.workload.arrivals import ArrivalsConfig
 from hsexp.workload.traces.config import TraceWorkload
 
 
-def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
+def make_plan(
+    launch: Launch,
+    *,
+    engine: Literal["sim", "vllm"],
+    follow_ups: Mapping[str, Block] = MappingProxyType({}),
+) -> Plan:
     """Every cell of a serving campaign, in the order in which they run.
 
     Args:
         engine: the engine that the launch's `engine` was resolved to.
+        follow_ups: blocks beside the campaign's own, which no pin narrows.
 
     Raises:
         TraceError: a trace cannot be read.
         ConfigError: an axis value is unknown or a resolved cell is refused.
     """
+    computed: list[str] = []
+    if launch.serving.advice is not None:
+        launch, computed = prepared(launch)
     resolved = resolve(launch)
     launch = priced(resolved.launch) if engine == "sim" else resolved.launch
     catalog = _fitted(resolved.catalog, launch.device) if engine == "sim" else resolved.catalog
     campaign = launch.serving
     blocks, notes = _narrow(launch)
+    if campaign.advice is not None:
+        blocks, left_out = feasible(resolved, blocks)
+        notes += left_out
+    blocks |= follow_ups
     if engine == "sim" and (doubt := launch.device.doubt(launch.model.name)) is not None:
         notes.append(doubt)
     cells: dict[str, Cell] = {}
@@ -80,7 +95,7 @@ def make_plan(launch: Launch, *, engine: Literal["sim", "vllm"]) -> Plan:
         campaign=campaign.name,
         cells=tuple(cells.values()),
         contract=contract_of(campaign.name, cells.values()),
-        notes=(*resolved.notes, *notes, *said),
+        notes=tuple(dict.fromkeys((*resolved.notes, *computed, *notes, *said))),
         registration=registration_of(launch),
     )
 

@@ -298,10 +298,20 @@ def _catalog(launch: Launch) -> Catalog:
             for name in options(group)
             if name not in _OPEN_ENDED
         }
+        catalog[group] |= {
+            name: parse_union(axis.options, own, path=f"{group}.{name}")
+            for name, own in _own_options(launch).get(group, {}).items()
+        }
         pinned = getattr(launch, group)
         if pinned is not None:
             catalog[group][pinned.name] = _fitted(pinned, launch.model)
     return Catalog(options=catalog)
+
+
+def _own_options(launch: Launch) -> Mapping[str, Mapping[str, Any]]:
+    """Options that only the campaign has."""
+    campaign = launch.campaign
+    return campaign.own_options if isinstance(campaign, ServingCampaign) else {}
 
 
 def _fitted(option: Any, model: ModelShape) -> Any:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from hsexp.config.device import DeviceConfig, HardwareConfig
 from hsexp.config.fields import Seed
@@ -23,6 +23,8 @@ class RunConfig(MemoryConfig):
     isolation: IsolationConfig
     trace: bool
     """Record state depths of every request, without changing the run."""
+    step_time_factor: Annotated[PositiveFloat, Field(exclude_if=lambda value: value == 1.0)] = 1.0
+    """Factor on every step time of the device; a cell's id contains it only where it is not 1."""
     workload: WorkloadConfig
     arrivals: ArrivalsConfig | None
     """None replays the arrival times of a trace."""
@@ -61,6 +63,15 @@ class VllmRunConfig(RunConfig):
     @model_validator(mode="after")
     def _kernels_read_the_states(self) -> Self:
         self.require_kernels()
+        return self
+
+    @model_validator(mode="after")
+    def _steps_are_measured(self) -> Self:
+        if self.step_time_factor != 1.0:
+            raise ValueError(
+                "step_time_factor must be 1 on a real engine, which measures its steps, got "
+                f"{self.step_time_factor}"
+            )
         return self
 
 

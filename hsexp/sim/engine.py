@@ -13,7 +13,7 @@ from hsexp.sim.clocks import clock_of
 from hsexp.sim.config import SchedulerConfig
 from hsexp.sim.requests import SimRequest
 from hsexp.sim.scheduler import SimScheduler
-from hsexp.sim.steptime import NS_PER_S
+from hsexp.sim.steptime import NS_PER_S, ScaledSteps, StepTimes
 from hsexp.trace import Trace, TraceRecorder
 from hsexp.workload.request import Workload
 
@@ -29,6 +29,7 @@ def simulate(
     paged: bool = False,
     exact: bool = False,
     waiting: WaitingConfig = FIRST_COME,
+    step_time_factor: float = 1.0,
     trace: TraceRecorder | None = None,
 ) -> RunRecord:
     """Run the workload to the end over a fresh memory.
@@ -39,6 +40,7 @@ def simulate(
         paged: steps take what the device needs to read recurrent states page by page.
         exact: chunks end at canonical positions (`hsexp.memory.chunking`).
         waiting: order in which waiting requests are asked for admission.
+        step_time_factor: every step takes so many times as long as on the device.
         trace: records every event; None records none.
 
     Raises:
@@ -55,11 +57,14 @@ def simulate(
         raise ValueError(
             f"admission.cap {cap} must not exceed scheduler.token_budget {scheduler.token_budget}"
         )
+    clock: StepTimes = clock_of(device.known_step_time, paged=paged)
+    if step_time_factor != 1.0:
+        clock = ScaledSteps(steps=clock, factor=step_time_factor)
     run = SimScheduler(
         workload.requests,
         memory,
         scheduler,
-        clock_of(device.known_step_time, paged=paged),
+        clock,
         cap=cap,
         max_model_tokens=max_model_tokens,
         exact=exact,

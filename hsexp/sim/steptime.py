@@ -106,6 +106,23 @@ class StepClock:
         return step_ns + self.context_token_ps * context.decoding_tokens // PS_PER_NS
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScaledSteps:
+    """Steps of another device that is slower or faster by one factor."""
+
+    steps: StepTimes
+    factor: float
+
+    @property
+    def reads_context(self) -> bool:
+        return self.steps.reads_context
+
+    def step_ns(
+        self, decode_tokens: int, prefill_tokens: int, context: StepContext | None = None
+    ) -> int:
+        return round(self.factor * self.steps.step_ns(decode_tokens, prefill_tokens, context))
+
+
 def to_ns(seconds: float) -> int:
     return round(seconds * NS_PER_S)
 

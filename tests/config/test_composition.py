@@ -16,6 +16,7 @@ NEEDED = {
     "budget=bytes": ["budget.bytes=200000000"],
     "workload=trace": ["workload.path=requests.csv"],
     "campaign=trace": ["workload.path=requests.csv"],
+    "campaign=advise": ["workload.path=requests.csv"],
 }
 """What an option asks for beside its name."""
 
@@ -54,10 +55,12 @@ def test_an_option_can_be_chosen_on_the_command_line(choice: str) -> None:
 def test_the_command_plans_a_campaign_and_writes_nothing(
     campaign: str, command: Command, lengths: Path, tmp_path: Path
 ) -> None:
-    needed = [f"workload.path={lengths}"] if campaign == "trace" else []
+    needed = {"trace": [f"workload.path={lengths}"]}
+    needed["advise"] = [*needed["trace"], "budget=b320"]
+    arguments = needed.get(campaign, [])
     if campaign not in WITHOUT_CELLS:
-        needed.append("seeds=[7]")
-    code, printed = command(f"campaign={campaign}", "stage=plan", *needed)
+        arguments = [*arguments, "seeds=[7]"]
+    code, printed = command(f"campaign={campaign}", "stage=plan", *arguments)
     assert code == 0, printed
     assert WITHOUT_CELLS.get(campaign, " cells") in printed
     assert list(tmp_path.iterdir()) == [lengths]

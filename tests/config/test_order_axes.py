@@ -18,7 +18,8 @@ from hsexp.plan.run import RunConfig
 from hsexp.serve import Command as ServeCommand
 
 ONE_SEED = ("budget=b63", "seeds=[76400]")
-IMPLIED = [axis for axis in AXES if axis.is_implied]
+IMPLIED = [axis for axis in AXES if axis.is_implied and axis.name != "step_time_factor"]
+"""The implied axes that are rules. The factor on step times is a number."""
 ORDERS = {"eviction": "lru", "waiting": "hit_first"}
 OTHERS = ORDERS | {
     "placement": "junction",

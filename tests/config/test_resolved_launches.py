@@ -26,8 +26,10 @@ FEW = ("campaign.campaigns=[capacity,cachelab,q9]",)
 def given(campaign: str, lengths: Path) -> list[str]:
     """What a launch of the campaign needs to be small."""
     arguments = [f"campaign={campaign}", "stage=plan"]
-    if campaign == "trace":
+    if campaign in ("trace", "advise"):
         arguments.append(f"workload.path={lengths}")
+    if campaign == "advise":
+        arguments.append("budget=b320")
     return [*arguments, *FEW] if campaign == "paper" else arguments
 
 
@@ -92,7 +94,9 @@ def test_another_model_never_ends_in_a_traceback(
 
 @pytest.mark.parametrize("campaign", options("campaign"))
 def test_every_campaign_says_what_it_uses_in_settings_that_there_are(campaign: str) -> None:
-    kind = composed(f"campaign={campaign}", "workload.path=x" * (campaign == "trace") or "note=x")
+    kind = composed(
+        f"campaign={campaign}", "workload.path=x" * (campaign in ("trace", "advise")) or "note=x"
+    )
     assert kind.campaign is not None
     for setting in kind.campaign.settings or ():
         assert setting.split(".")[0] in Launch.model_fields
@@ -276,6 +280,7 @@ def test_the_counted_campaigns_are_those_of_that_kind() -> None:
     found = [
         name
         for name in options("campaign")
-        if name != "trace" and isinstance(composed(f"campaign={name}").campaign, CountedCampaign)
+        if name not in ("trace", "advise")
+        and isinstance(composed(f"campaign={name}").campaign, CountedCampaign)
     ]
     assert found == list(COUNTED)

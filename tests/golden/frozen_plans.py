@@ -95,7 +95,10 @@ TRACE_TEXT = """arrival_s,input_tokens,output_tokens
 0.2,6000,30
 1.5,2500,900
 """
-"""The request trace of `campaign=trace`. Its place changes no golden value."""
+"""The request trace of the campaigns that serve one. Its place changes no golden value."""
+
+_NEEDED = {"campaign=trace": (), "campaign=advise": ("budget=b320",)}
+"""What campaigns that serve a trace need beside it."""
 
 
 def launches() -> dict[str, tuple[str, ...]]:
@@ -106,12 +109,13 @@ def launches() -> dict[str, tuple[str, ...]]:
 
 def frozen_plans(overrides: tuple[str, ...]) -> dict[str, dict[str, Any]]:
     """The golden entries of a launch by engine, or one by "none" for a campaign without cells."""
-    if overrides[0] != "campaign=trace":
+    if overrides[0] not in _NEEDED:
         return _frozen_plans(overrides, whole=len(overrides) == 1)
     with TemporaryDirectory() as folder:
         path = Path(folder) / TRACE
         path.write_text(TRACE_TEXT, encoding="utf-8")
-        entries = _frozen_plans((*overrides, f"workload.path={path}"), whole=len(overrides) == 1)
+        needed = (*_NEEDED[overrides[0]], f"workload.path={path}")
+        entries = _frozen_plans((*overrides, *needed), whole=len(overrides) == 1)
     for entry in entries.values():
         if "refused" in entry:
             entry["refused"] = entry["refused"].replace(str(path), TRACE)
