@@ -29,7 +29,6 @@ from hsexp.config.catalog import read_file
 from hsexp.config.fields import Seed
 from hsexp.ledger import Ledger
 from hsexp.plan.advice import (
-from hsexp.runs import axis_of
     BESIDE_WEIGHTS,
     CHOICES,
     THROUGHPUT,
@@ -40,6 +39,7 @@ from hsexp.runs import axis_of
     elsewhere,
     target_of,
 )
+from hsexp.runs import axis_of
 
 CAMPAIGN = "advise"
 
