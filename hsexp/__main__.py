@@ -1,6 +1,6 @@
 """hsexp campaign=q6 [axis=value ...] [-m]
 hsexp trace=FILE [workload.SETTING=VALUE ...]
-hsexp analysis|figures|serve|replay|interop ARGUMENTS
+hsexp analysis|figures|serve|replay|interop|probe ARGUMENTS
 
 `python -m hsexp` does the same. It imports from the working directory first, so that a folder
 there can take the place of one of our packages; the script `hsexp` does not. `python -m figures`
@@ -23,6 +23,7 @@ _COMMANDS = {
     "serve": "hsexp.serve",
     "replay": "runners.replay",
     "interop": "runners.interop",
+    "probe": "runners.probe",
 }
 """First word -> the module that `python -m` runs; by name, because each imports what it needs."""
 

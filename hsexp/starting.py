@@ -7,7 +7,15 @@ Nothing changes where another program imports one of ours.
 import signal
 import sys
 
-PROGRAMS = ("analysis", "figures", "hsexp", "hsexp.serve", "runners.interop", "runners.replay")
+PROGRAMS = (
+    "analysis",
+    "figures",
+    "hsexp",
+    "hsexp.serve",
+    "runners.interop",
+    "runners.probe",
+    "runners.replay",
+)
 
 _words = sys.orig_argv
 _program = _words[_words.index("-m") + 1] if "-m" in _words[:-1] else None

@@ -15,6 +15,7 @@ DOORS = {
     "hsexp.__main__": ("runners",),
     "runners.command": ("analysis",),  # its errors
     "runners.launch": ("analysis", "figures"),  # a launch ends with tables and figures
+    "runners.probe": ("analysis",),  # fits the steps and writes the device
     "runners.replay": ("analysis",),  # prints a table
 }
 """Entry points, which put the stages one behind the other: what else each may import."""

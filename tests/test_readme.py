@@ -57,6 +57,7 @@ TYPED = {
     "hsexp serve": Typed(shows="python -m hsexp.serve organization=s2"),
     "hsexp replay": Typed(more="ledger=nowhere", code=2, shows="nowhere: there is no ledger"),
     "hsexp interop": Typed(code=2, shows="python -m runners.interop import=RESULT.json"),
+    "hsexp probe": Typed(shows="python -m hsexp probe device=NAME"),
     "python -m analysis": Typed(shows="python -m analysis campaign=q6"),
     "python -m figures": Typed(shows="python -m figures figure=2"),
     "python -m hsexp.serve": Typed(shows="python -m hsexp.serve organization=s2"),
@@ -148,6 +149,7 @@ PARSED = {
 """What needs vLLM: `tests/engine` serves, here only the arguments are read."""
 
 SKIPPED = {
+    "python -m hsexp probe device=NAME": "runs an engine; see tests/engine/test_real_probe.py",
     "python -m runners.replay ledger=ledgers/q1/vllm": (
         "takes minutes; one run is repeated by tests/runners/test_replay.py"
     ),

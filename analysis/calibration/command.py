@@ -6,13 +6,15 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.calibration.device_file import default_path, to_device, write_device
-from analysis.calibration.fit import Fit, fit
+from analysis.calibration.fit import Fit, fit, fit_with_context
 from analysis.calibration.published import PAPER_MODEL, published_work
 from analysis.calibration.report import (
+    NO_CONTEXT_TERM,
     coefficients_table,
     residuals_table,
     rows_table,
     runs_table,
+    spread,
 )
 from analysis.calibration.steps import read_steps
 from analysis.command import LEDGERS, parse_pairs
@@ -24,7 +26,10 @@ from hsexp.config.device import DeviceConfig
 
 PAPER_DEVICE = "a100_40gb"
 
-KEYS = ("source", "device", "out", "overwrite")
+KEYS = ("source", "device", "out", "overwrite", "context", "errors")
+
+_OF_LEDGERS = ("context", "errors")
+"""Those that only a fit of ledgers takes."""
 
 
 def calibrate(arguments: Sequence[str]) -> tuple[list[Table], Path, Path | None]:
@@ -39,8 +44,13 @@ def calibrate(arguments: Sequence[str]) -> tuple[list[Table], Path, Path | None]
     given = parse_pairs(others, keys=KEYS)
     if given.get("source", "ledger") not in ("ledger", "paper"):
         raise AnalysisError(f"source must be ledger or paper, got {given['source']}")
-    if given.get("overwrite", "false") not in ("true", "false"):
-        raise AnalysisError(f"overwrite must be true or false, got {given['overwrite']}")
+    for switch in ("overwrite", "context"):
+        if given.get(switch, "false") not in ("true", "false"):
+            raise AnalysisError(f"{switch} must be true or false, got {given[switch]}")
+    if given.get("errors", "absolute") not in ("absolute", "relative"):
+        raise AnalysisError(f"errors must be absolute or relative, got {given['errors']}")
+    if given.get("source") == "paper" and (own := [key for key in _OF_LEDGERS if key in given]):
+        raise AnalysisError(f"source=paper takes no {' and no '.join(own)}")
     if "device" not in given and not given.keys().isdisjoint(("out", "overwrite")):
         raise AnalysisError("out and overwrite need device=, the name of the device to write")
     if given.get("source") == "paper":
@@ -55,8 +65,13 @@ def calibrate(arguments: Sequence[str]) -> tuple[list[Table], Path, Path | None]
 def _from_ledgers(
     paths: Sequence[Path], given: Mapping[str, str]
 ) -> tuple[list[Table], Path, Path | None]:
-    steps = read_steps(paths)
-    fitted = fit(steps.table["step_s"], steps.work, steps.table["num_steps"])
+    context = given.get("context") == "true"
+    steps = read_steps(paths, context=context)
+    weights = steps.table["num_steps"].astype("float64")
+    if given.get("errors") == "relative":
+        weights = weights / steps.table["step_s"] ** 2
+    data = steps.table["step_s"], steps.work, weights
+    fitted, on_context = fit_with_context(*data) if context else (fit(*data), NO_CONTEXT_TERM)
     size = f"{steps.num_steps} steps of {steps.num_runs} runs"
     device = _write(
         fitted,
@@ -64,13 +79,14 @@ def _from_ledgers(
         description=f"as recorded: {steps.origin}",
         source=f"least squares on {size}, {'; '.join(steps.sources)}",
         model=steps.model,
+        remarks=(on_context, spread(fitted, steps)) if context else (),
     )
     tables = [
         coefficients_table(
             fitted,
             title=f"Step time, fitted to {size}",
             origin=steps.origin,
-            notes=tuple(f"From {source}." for source in steps.sources),
+            notes=(on_context, *(f"From {source}." for source in steps.sources)),
         ),
         residuals_table(fitted, steps),
         runs_table(fitted, steps),
@@ -95,7 +111,7 @@ def _from_paper(given: Mapping[str, str]) -> tuple[list[Table], Path, Path | Non
             fitted,
             title=f"Step time, fitted to {len(work)} published rows by relative error",
             origin=origin,
-            notes=(f"From {tables_read}.", _in_use(fitted)),
+            notes=(NO_CONTEXT_TERM, f"From {tables_read}.", _in_use(fitted)),
         ),
         rows_table(fitted, pd.Series(time_s), origin),
     ]
@@ -119,10 +135,12 @@ def _write(
     description: str,
     source: str,
     model: str | None,
+    remarks: Sequence[str] = (),
 ) -> Path | None:
     if "device" not in given:
         return None
     device = to_device(given["device"], fitted, description=description, source=source, model=model)
     path = Path(given["out"]) if "out" in given else default_path(device.name)
-    write_device(device, fitted, path, overwrite=given.get("overwrite") == "true")
+    overwrite = given.get("overwrite") == "true"
+    write_device(device, fitted, path, overwrite=overwrite, remarks=remarks)
     return path

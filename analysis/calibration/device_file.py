@@ -2,9 +2,10 @@
 
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.calibration.fit import Fit
+from analysis.calibration.fit import CONTEXT, Fit
 from analysis.errors import AnalysisError
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF, folders, standing_options
@@ -16,6 +17,9 @@ OWN = Path("conf-local")
 DIGITS = 9
 """Decimals of a second: nanoseconds, the resolution of the simulator's clock."""
 
+_FINER = {CONTEXT: 12}
+"""Picoseconds: a token of context takes some nanoseconds."""
+
 
 def to_device(
     name: str, fit: Fit, *, description: str, source: str, model: str | None
@@ -25,7 +29,7 @@ def to_device(
     Raises:
         AnalysisError: the name or a coefficient is invalid.
     """
-    terms = {term: round(float(fit.coefficients[term]), DIGITS) for term in fit.terms}
+    terms = {term: round(float(fit.coefficients[term]), _digits(term)) for term in fit.terms}
     try:
         return DeviceConfig.parse(
             {
@@ -66,8 +70,18 @@ def how_to_use(path: Path) -> str:
     return f"python -m hsexp --config-dir {shlex.quote(str(folder))} device={path.stem} engine=sim"
 
 
-def write_device(device: DeviceConfig, fit: Fit, path: Path, *, overwrite: bool) -> None:
+def write_device(
+    device: DeviceConfig,
+    fit: Fit,
+    path: Path,
+    *,
+    overwrite: bool,
+    remarks: Sequence[str] = (),
+) -> None:
     """Write the file that `device=NAME` reads.
+
+    Args:
+        remarks: on the fit; comments of the file.
 
     Raises:
         AnalysisError: the file exists and may not be overwritten, or cannot be written.
@@ -76,24 +90,32 @@ def write_device(device: DeviceConfig, fit: Fit, path: Path, *, overwrite: bool)
         raise AnalysisError(f"{path} exists; overwrite=true replaces it, out= names another file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_yaml(device, fit), encoding="utf-8")
+        path.write_text(_yaml(device, fit, remarks), encoding="utf-8")
     except OSError as error:
         raise AnalysisError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _yaml(device: DeviceConfig, fit: Fit) -> str:
+def _yaml(device: DeviceConfig, fit: Fit, remarks: Sequence[str]) -> str:
     terms = device.known_step_time.model_dump(include=set(fit.terms))
     lines = [
         "# Fitted by `python -m analysis calibrate`.",
+        *(f"# {remark}" for remark in remarks),
         f"name: {device.name}",
         f"description: {json.dumps(device.description, ensure_ascii=False)}",
         "step_time:",
         f"  name: {device.known_step_time.name}",
-        *(f"  {term}: {terms[term]:.{DIGITS}f}{_precision(fit, term)}" for term in fit.terms),
+        *(
+            f"  {term}: {terms[term]:.{_digits(term)}f}{_precision(fit, term)}"
+            for term in fit.terms
+        ),
         f"source: {json.dumps(device.source, ensure_ascii=False)}",
         f"fitted_model: {json.dumps(device.fitted_model)}",
     ]
     return "\n".join([*lines, ""])
+
+
+def _digits(term: str) -> int:
+    return _FINER.get(term, DIGITS)
 
 
 def _precision(fit: Fit, term: str) -> str:

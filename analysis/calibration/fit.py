@@ -20,6 +20,9 @@ PAGED = "paged_decode_token_s"
 """One more, where the data holds both kernel paths: what a decode token costs in addition if states
 are read page by page."""
 
+CONTEXT = "context_token_s"
+"""One more, where traces say what requests had in memory: a token that decoding requests read."""
+
 HIGH_CONDITION = 30.0
 """Belsley, Kuh and Welsch (1980): scaled condition numbers above 30 mean strong collinearity."""
 
@@ -54,7 +57,7 @@ class Fit:
     @property
     def terms(self) -> tuple[str, ...]:
         """The fitted coefficients that a device has."""
-        return tuple(term for term in (*TERMS, PAGED) if term in self.coefficients.index)
+        return tuple(term for term in (*TERMS, PAGED, CONTEXT) if term in self.coefficients.index)
 
 
 def fit(times: pd.Series, work: pd.DataFrame, weights: pd.Series) -> Fit:
@@ -81,6 +84,40 @@ def fit(times: pd.Series, work: pd.DataFrame, weights: pd.Series) -> Fit:
         condition_number=condition,
         correlation=_correlation(model.cov_params()),
         warnings=tuple(_warnings(coefficients, condition)),
+    )
+
+
+MIN_STANDARD_ERRORS = 2.0
+"""A context term that is nearer to 0 than this is left out."""
+
+
+def fit_with_context(times: pd.Series, work: pd.DataFrame, weights: pd.Series) -> tuple[Fit, str]:
+    """The fit with a context term if the data can tell it apart, else the fit without it.
+
+    Args:
+        work: with a column CONTEXT.
+
+    Returns the fit, and a sentence on the term.
+
+    Raises:
+        AnalysisError: another term is not identified.
+    """
+    without = fit(times, work.drop(columns=CONTEXT), weights)
+    try:
+        found = fit(times, work, weights)
+    except AnalysisError as error:
+        return without, f"There is no term for context length: {error}."
+    value, error_s = found.coefficients[CONTEXT], found.standard_errors[CONTEXT]
+    if value == 0.0:
+        return without, "There is no term for context length: its fit is not positive."
+    if value < MIN_STANDARD_ERRORS * error_s:
+        return without, (
+            "There is no term for context length: the data cannot tell it from 0 "
+            f"({1e9 * value:.2f} ns a token, standard error {1e9 * error_s:.2f})."
+        )
+    return found, (
+        f"A token of context takes {1e9 * value:.2f} ns (standard error {1e9 * error_s:.2f}); "
+        f"R² is {without.r_squared:.6f} without this term."
     )
 
 

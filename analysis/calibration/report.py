@@ -48,7 +48,6 @@ def coefficients_table(fit: Fit, *, title: str, origin: Origin, notes: tuple[str
             f"R² {fit.r_squared:.6f}; scaled condition number {fit.condition_number:.1f}; "
             f"correlation of {', '.join(pairs)}.",
             *(f"Warning: {warning}." for warning in fit.warnings),
-            NO_CONTEXT_TERM,
             *notes,
         ),
     )
@@ -85,6 +84,17 @@ def residuals_table(fit: Fit, steps: Steps) -> Table:
             ),
         ),
         origin=steps.origin,
+    )
+
+
+def spread(fit: Fit, steps: Steps) -> str:
+    """A sentence on the residuals of single steps."""
+    table = steps.table
+    residuals = 100.0 * (fit.fitted / table["step_s"] - 1.0)
+    low, middle, high = _quantiles(residuals, table["num_steps"])[1:4]
+    return (
+        f"Fitted less recorded, of a step: median {middle:+.1f} %, nine in ten from {low:+.1f} to "
+        f"{high:+.1f} %."
     )
 
 

@@ -5,17 +5,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from analysis.calibration.fit import TERMS, with_paged
+from analysis.calibration.fit import CONTEXT, TERMS, with_paged
 from analysis.errors import AnalysisError
 from analysis.ledgers import read_ledger
 from analysis.runs import ORIGIN, Origin
 from hsexp.config.base import parse_union
-from hsexp.ledger import NoTableError
+from hsexp.ledger import Ledger, NoTableError
 from hsexp.memory import MemoryConfig
 from hsexp.memory.geometry import ModelConfig
 from hsexp.memory.organizations import OrganizationConfig
+from hsexp.trace import TraceError
+from hsexp.trace.contexts import decode_contexts
 
 DIGEST_DIGITS = 16
 
@@ -27,7 +31,7 @@ class Steps:
     table: pd.DataFrame
     """All step tables in one; `run` is the cell, prefixed by its ledger if there are several.
     `paged` says whether it ran under paged kernels; unknown if the ledger does not describe its
-    organization."""
+    organization. `context_tokens` is there where it was asked for."""
     origin: Origin
     sources: tuple[str, ...]
     """Each ledger with the digest of its journal, which does not change when tables are joined."""
@@ -37,12 +41,15 @@ class Steps:
     @property
     def work(self) -> pd.DataFrame:
         """One column per term: 1, decode tokens and prefill tokens of each step; decode tokens
-        once more for paged kernels if the runs differ in them."""
+        once more for paged kernels if the runs differ in them; tokens of context if known."""
         columns = (1.0, self.table["decode_tokens"], self.table["prefill_tokens"])
         work = pd.DataFrame(
             dict(zip(TERMS, columns, strict=True)), index=self.table.index, dtype="float64"
         )
-        return with_paged(work, self.table["paged"])
+        work = with_paged(work, self.table["paged"])
+        if "context_tokens" in self.table:
+            work = work.assign(**{CONTEXT: self.table["context_tokens"].astype("float64")})
+        return work
 
     @property
     def num_runs(self) -> int:
@@ -53,11 +60,15 @@ class Steps:
         return int(self.table["num_steps"].sum())
 
 
-def read_steps(paths: Sequence[Path]) -> Steps:
+def read_steps(paths: Sequence[Path], *, context: bool = False) -> Steps:
     """The steps of all accepted runs that kept their step table.
 
+    Args:
+        context: also read from each run's trace what its requests had in memory.
+
     Raises:
-        AnalysisError: a ledger cannot be read, none has step tables, or they differ in origin.
+        AnalysisError: a ledger cannot be read, none has step tables, they differ in origin, or a
+            run has no trace that gives its contexts.
     """
     tables, frames, sources = [], [], []
     models = set()
@@ -71,6 +82,8 @@ def read_steps(paths: Sequence[Path]) -> Steps:
                 table = ledger.step_table(cell_id)
             except NoTableError:
                 continue  # the run kept none
+            if context:
+                table = table.assign(context_tokens=_contexts(ledger, cell_id, path))
             tables.append(
                 table.assign(
                     run=cell_id if len(paths) == 1 else f"{path}: {cell_id}",
@@ -93,6 +106,15 @@ def read_steps(paths: Sequence[Path]) -> Steps:
         sources=tuple(sources),
         model=models.pop() if len(models) == 1 else None,
     )
+
+
+def _contexts(ledger: Ledger, cell_id: str, path: Path) -> NDArray[np.float64]:
+    try:
+        return decode_contexts(ledger.trace(cell_id))
+    except (NoTableError, TraceError) as error:
+        raise AnalysisError(
+            f"{path}: a term for context length needs traces (trace=true): run {cell_id}: {error}"
+        ) from None
 
 
 def _is_paged(contract: Mapping[str, Any], organization: str) -> bool | None:

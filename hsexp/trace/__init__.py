@@ -14,6 +14,7 @@ pools        pages by owner over time, replayed from their moves
 slabs        slots of slabs over time, replayed
 compare      what two traces of the same schedule have in common
 work         submitted tokens, forwards and event time by phase
+contexts     what decoding requests have in memory before each step
 shortages    calls that ask a pool for pages, and what followed
 usage        stranded bytes, slabs and padding over the steps
 agreement    counts that the trace and the run both have

@@ -6,9 +6,17 @@ from typing import Any
 
 import pandas as pd
 
-from hsexp.ledger import Attempt, EngineFacts, Ledger, Provenance, encode_table
+from hsexp.ledger import (
+    Attempt,
+    EngineFacts,
+    Ledger,
+    Provenance,
+    encode_arrow,
+    encode_table,
+)
 from hsexp.ledger.provenance import Host
 from hsexp.plan.cells import Cell, content_key
+from hsexp.trace import Trace
 
 PROVENANCE = Provenance(
     code_version="1", versions={"python": "3"}, host=Host(cpu=None, num_cores=1, platform="toy")
@@ -43,11 +51,12 @@ def record(
     rows: list[dict[str, Any]],
     *,
     steps: Mapping[int, pd.DataFrame] | None = None,
+    traces: Mapping[int, Trace] | None = None,
     device: str = "toy",
     engine: str = "sim",
     contract: Mapping[str, Any] | None = None,
 ) -> Path:
-    """One accepted attempt a row; step tables by the row's place."""
+    """One accepted attempt a row; step tables and traces by the row's place."""
     ledger = Ledger.open(path, contract={"engine": engine} if contract is None else contract)
     for place, values in enumerate(rows):
         axes = {name: values[name] for name in AXES}
@@ -72,10 +81,11 @@ def record(
             started_at="2026-01-01T00:00:00.000+00:00",
             wall_s=0.0,
         )
-        table = (steps or {}).get(place)
+        table, trace = (steps or {}).get(place), (traces or {}).get(place)
         ledger.record(
             attempt,
             requests=encode_table(pd.DataFrame({"request_id": [0]})),
             steps=None if table is None else encode_table(table),
+            trace=None if trace is None else encode_arrow(trace.table),
         )
     return path

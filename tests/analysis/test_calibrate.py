@@ -324,3 +324,52 @@ def test_the_report_is_printed_and_written_beside_the_ledger(tmp_path, capsys):
         "calibration-residuals.md",
         "calibration-runs.tex",
     }
+
+
+# -- context -------------------------------------------------------------------------------------
+
+
+def traced(path, *, context_s, keep_traces=True):
+    """Runs of Q6 in a simulator whose steps take that much longer for each token of context."""
+    overrides = ["campaign=q6", "budget=b63", "seeds=[1]", "trace=true"]
+    overrides += ["workload.num_requests=20", "admission.headroom=0"]
+    if context_s:
+        overrides.append(f"+device.step_time.context_token_s={context_s}")
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        plan = make_plan(parse_launch(compose("config", overrides)), engine="sim")
+    rows = [row(cell.axes["organization"], 1, num_finished=1) for cell in plan.cells]
+    runs = [execute(cell, record_steps=True) for cell in plan.cells]
+    return record(
+        path,
+        "q6",
+        rows,
+        steps=dict(enumerate(run.steps for run in runs)),
+        traces=dict(enumerate(run.trace for run in runs)) if keep_traces else {},
+        contract=plan.contract,
+    )
+
+
+def test_a_traced_calibration_gives_the_context_term_back(tmp_path):
+    path = traced(tmp_path / "sim", context_s=0.00000005)
+    out = tmp_path / "device" / "my_gpu.yaml"
+    calibrate([f"ledger={path}", "device=my_gpu", f"out={out}", "context=true"])
+    written = DeviceConfig.parse(yaml.safe_load(out.read_text(encoding="utf-8"))).step_time
+    paper = DeviceConfig.parse(read_option("device", "a100_40gb")).step_time
+    assert written.context_token_s == pytest.approx(5e-8, rel=1e-3)
+    for term in (*TERMS, PAGED):
+        assert getattr(written, term) == pytest.approx(getattr(paper, term), rel=1e-4)
+
+
+def test_a_context_that_costs_nothing_has_no_term_and_the_report_says_so(tmp_path):
+    path = traced(tmp_path / "sim", context_s=0.0)
+    out = tmp_path / "device" / "my_gpu.yaml"
+    tables, *_ = calibrate([f"ledger={path}", "device=my_gpu", f"out={out}", "context=true"])
+    assert any(note.startswith("There is no term for context length") for note in tables[0].notes)
+    written = DeviceConfig.parse(yaml.safe_load(out.read_text(encoding="utf-8"))).step_time
+    assert written.context_token_s is None
+
+
+def test_a_context_term_is_refused_without_traces(tmp_path):
+    path = traced(tmp_path / "sim", context_s=0.0, keep_traces=False)
+    with pytest.raises(AnalysisError, match="a term for context length needs traces"):
+        calibrate([f"ledger={path}", "context=true"])

@@ -10,7 +10,8 @@ from hsexp.models import read_model
 
 CONFIGS = Path(__file__).parents[1] / "models" / "configs"
 
-NAMES = sorted(path.stem for path in CONFIGS.glob("*.json"))
+NAMES = sorted({path.stem for path in CONFIGS.glob("*.json")} - {"minimax_text_01"})
+"""transformers has the later format of MiniMax-Text-01."""
 
 
 @pytest.mark.parametrize("name", NAMES)
