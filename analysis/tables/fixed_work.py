@@ -88,8 +88,9 @@ def _row(shape: Shape) -> dict[str, str | float]:
 def _origin(resolved: Resolved) -> Origin:
     device = resolved.launch.device
     model = device.known_step_time.name
+    modelled = "modelled, prior" if device.is_prior else "modelled"
     return Origin(
-        data_kind=f"modelled (device {device.name}, time model {model}), not measured",
+        data_kind=f"{modelled} (device {device.name}, time model {model}), not measured",
         device=device.name,
         time_model=model,
     )

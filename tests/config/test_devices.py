@@ -135,7 +135,7 @@ def test_a_faster_gpu_is_never_slower() -> None:
 def test_fixed_work_is_priced_by_a_data_sheet(command: Command) -> None:
     code, printed = command("campaign=fixed_work", "device=h100", "stage=run")
     assert code == 0
-    assert "time model roofline-h100" in printed
+    assert "modelled, prior (device h100, time model roofline-h100), not measured" in printed
 
 
 def test_a_gpu_without_a_prior_is_refused_with_those_there_are(command: Command) -> None:
