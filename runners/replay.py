@@ -161,6 +161,11 @@ def replay(
     )
 
 
+def _sent_at(request: Request, seen_ns: int) -> Request:
+    """The request as it was sent: no turn waits, since its time is known."""
+    return replace(request, arrival_s=seen_ns / NS_PER_S, after=None)
+
+
 def _simulate(
     config: RunConfig,
     requests: Sequence[Request],
@@ -170,7 +175,7 @@ def _simulate(
 ) -> tuple[SimScheduler, bool]:
     """The simulated run, and whether it ended within the record."""
     run = SimScheduler(
-        [replace(each, arrival_s=seen_ns[each.request_id] / NS_PER_S) for each in requests],
+        [_sent_at(each, seen_ns[each.request_id]) for each in requests],
         config.memory(),
         config.scheduler.model_copy(update={"fast_forward": False}),
         _RecordedClock(starts),

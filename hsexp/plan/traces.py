@@ -81,9 +81,4 @@ def _refusals(
             "with its own times, so no seed draws anything and all of them are one run; "
             "workload.keep_arrivals=false draws arrivals"
         )
-    if workload.turns == "closed" and engine == "vllm":
-        refusals.append(
-            "workload.turns must be open on vllm, got closed: its client sends every request at a "
-            "planned time; engine=sim waits for answers"
-        )
     return refusals

@@ -1,6 +1,7 @@
 """Sends the requests of a run over HTTP, each at its planned time, whatever the server does.
 
-The load is open: no request waits for an earlier answer, and latencies count from the planned time.
+The load is open: no request waits for an earlier answer, except a turn that says so
+(`Request.after`), and latencies count from the planned time.
 Outputs are streamed and counted by token ids, not by chunks. Every request has a connection of its
 own, since a server may close an idle one.
 """
@@ -57,6 +58,8 @@ class _Client:
         self._url = url
         self._load = load
         self._process = process
+        self._ended = [asyncio.Event() for _ in load.streams.all]
+        """Set when a request has ended, for the turn that waits for it."""
         self._bodies: list[bytes] = []
         """Bodies of the first tries, encoded before second 0."""
 
@@ -134,7 +137,9 @@ class _Client:
     async def _send(self, index: int, request: Request, start_ns: int) -> None:
         """Send one request, and retry it after a lost connection."""
         streams, num_tries = self._load.streams, self._load.max_retries + 1
-        await asyncio.sleep(max(0.0, seconds_until(at(start_ns, request.arrival_s))))
+        if (before := streams.before(index)) is not None:
+            await self._ended[before].wait()
+        await asyncio.sleep(max(0.0, seconds_until(streams.planned_ns(index, start_ns))))
         for retry in range(num_tries):
             streams.sent(index, now_ns())
             try:
@@ -145,6 +150,7 @@ class _Client:
                 await asyncio.sleep(2 * _WATCH_S)  # a dead engine is the watch's to report
             else:
                 streams.finished(index)
+                self._ended[index].set()
                 return
         await asyncio.sleep(DEATH_WAIT_S)
         raise ConnectionLost(

@@ -1,7 +1,8 @@
 """One cell on a fresh engine: boot, read back, warm up, load, shut down, record."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hsexp.ledger import EngineFacts
 from hsexp.measure.metrics import summarize
 from hsexp.plan.cells import Cell
 from hsexp.plan.run import VllmRunConfig
-from hsexp.workload import Workload
+from hsexp.workload import Request, Workload
 from runners.sim import add_depths, workload_of
 from runners.trial import Outcome
 from runners.vllm.command import (
@@ -157,7 +158,7 @@ def load_of(
     limits: LimitsConfig,
 ) -> Load:
     """The workload as token ids, and the warm-up before it."""
-    requests = [r for r in workload.requests if r.request_id not in refused]
+    requests = [r for r in _behind_sent(workload, refused) if r.request_id not in refused]
     if not requests:
         raise RequestRefused(f"no request can be served: {next(iter(refused.values()))}")
     median = statistics.median_low(r.prompt_tokens for r in requests)
@@ -168,6 +169,22 @@ def load_of(
         max_retries=config.max_retries,
         limits=limits,
     )
+
+
+def _behind_sent(workload: Workload, refused: Collection[int]) -> list[Request]:
+    """The requests, with none that waits for one that is not sent: it waits for the turn before
+    that one instead, or arrives at its earliest time."""
+    found: list[Request] = []
+    for request in workload.requests:
+        if request.after is not None and request.after in refused:
+            before = found[request.after]
+            request = replace(
+                request,
+                after=before.after,
+                think_s=0.0 if before.after is None else before.think_s + request.think_s,
+            )
+        found.append(request)
+    return found
 
 
 def _attempt_folder(logs: Path, cell: Cell) -> Path:

@@ -143,12 +143,16 @@ def _hand_over(path: Path, load: Load) -> None:
         "requests": [
             {
                 "arrival_s": stream.request.arrival_s,
+                "after": load.streams.before(index),
+                "think_s": stream.request.think_s,
                 "max_tokens": stream.request.output_tokens,
                 "cache_salt": stream.request.cache_salt,
                 "only_token": stream.only_token,
                 "prompt": list(prompt),
             }
-            for stream, prompt in zip(load.streams.all, load.prompts, strict=True)
+            for index, (stream, prompt) in enumerate(
+                zip(load.streams.all, load.prompts, strict=True)
+            )
         ],
     }
     half = path.with_suffix(".tmp")

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from bisect import insort
 from pathlib import Path
 from typing import IO, Any
 
@@ -36,6 +37,11 @@ def main(folder: Path) -> None:
     engine.engine_core.shutdown()
 
 
+def _arrival_s(pending: tuple[int, dict[str, Any]]) -> float:
+    arrival_s: float = pending[1]["arrival_s"]
+    return arrival_s
+
+
 class _Driver:
     """Drives one engine and writes its events."""
 
@@ -56,8 +62,13 @@ class _Driver:
 
     def run(self, requests: list[dict[str, Any]]) -> None:
         """Add every request at its time, and step while there is work."""
-        engine, pending = self._engine, list(enumerate(requests))
-        indexes = {engine_request_id(index, 0): index for index, _ in pending}
+        engine = self._engine
+        indexes = {engine_request_id(index, 0): index for index, _ in enumerate(requests)}
+        pending = [each for each in enumerate(requests) if each[1].get("after") is None]
+        next_turns: dict[int, list[tuple[int, dict[str, Any]]]] = {}
+        for index, request in enumerate(requests):
+            if (before := request.get("after")) is not None:
+                next_turns.setdefault(before, []).append((index, request))
         seen = dict.fromkeys(indexes, 0)
         begin_ns = now_ns()
         start_ns = at(begin_ns, _LEAD_S)
@@ -81,6 +92,10 @@ class _Driver:
                 seen[name] = len(tokens)
                 if output.finished:
                     self.emit("finished", indexes[name])
+                    ended_s = (stamp_ns - start_ns) / 1e9
+                    for index, request in next_turns.pop(indexes[name], ()):
+                        request["arrival_s"] = ended_s + request["think_s"]
+                        insort(pending, (index, request), key=_arrival_s)
         self._sample()
 
     def _add(self, name: str, request: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsexp.workload import Request
+from runners.vllm.clock import at
 from runners.vllm.faults import EngineStalled, OtherOutput, ShortOutput
 
 _DIGEST_DIGITS = 16
@@ -75,6 +76,25 @@ class Streams:
             for request, token in zip(requests, only_tokens, strict=True)
         ]
         self._last_token_ns = 0
+        self._index_of = {stream.request.request_id: i for i, stream in enumerate(self.all)}
+
+    def before(self, index: int) -> int | None:
+        """Index of the turn that a request waits for; None if it waits for none."""
+        after = self.all[index].request.after
+        return None if after is None else self._index_of[after]
+
+    def planned_ns(self, index: int, start_ns: int) -> int:
+        """When a request is to be sent. The turn that it waits for must have ended.
+
+        Args:
+            start_ns: second 0 of the workload.
+        """
+        request, before = self.all[index].request, self.before(index)
+        if before is None:
+            return at(start_ns, request.arrival_s)
+        ended_ns = self.all[before].last_token_ns
+        assert ended_ns is not None, "a turn follows a turn that has ended"
+        return at(ended_ns, request.think_s)
 
     def sent(self, index: int, stamp_ns: int) -> None:
         """A request goes out; at a retry the first time counts."""

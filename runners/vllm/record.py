@@ -54,7 +54,10 @@ def put_together(
             row |= {"status": "refused", "reason": refused[request.request_id]}
             rows.append(row | _never_ran())
         else:
-            row |= {"status": "finished", "reason": None}
+            planned_s = request.arrival_s
+            if request.after is not None:
+                planned_s = episode.seconds(streams.planned_ns(index, episode.start_ns))
+            row |= {"status": "finished", "reason": None, "arrival_s": planned_s}
             rows.append(row | _ran(index, streams.all[index], engine, episode))
     columns = REQUEST_COLUMNS | MEASURED_COLUMNS
     record = RunRecord(

@@ -162,16 +162,6 @@ def test_a_campaign_says_what_its_trace_leaves_out(command: Command, lengths: Pa
     assert "the trace leaves out 1 without output" in printed
 
 
-def test_a_real_engine_refuses_turns_that_wait(command: Command, lengths: Path) -> None:
-    lengths.write_text("arrival_s,input_tokens,output_tokens,user\n0,9,4,a\n1,9,4,a\n")
-    closed = ("workload.columns.session=user", "workload.turns=closed")
-    small = ("device=cpu", "model=falcon_h1_mini", "model.max_model_tokens=4096", "~scale")
-    typed = ("campaign=trace", f"workload.path={lengths}", "organization=s2", "stage=plan")
-    code, printed = command(*typed, *closed, *small, "engine=vllm")
-    assert code == 2
-    assert "workload.turns must be open on vllm" in printed
-
-
 def test_a_campaign_serves_turns_that_wait(command: Command, lengths: Path, tmp_path: Path) -> None:
     lengths.write_text("arrival_s,input_tokens,output_tokens,user\n0,9,40,a\n1,60,4,a\n")
     closed = ("workload.columns.session=user", "workload.turns=closed", "workload.think_s=1")

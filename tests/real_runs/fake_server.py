@@ -12,6 +12,7 @@ the record that the engine's scheduler would keep. The script may say
     die_after_tokens, stall_after_tokens   of all requests
     die_after_s         from the first refusal
     refuse              [HTTP status, message] for every request; warm-ups pass
+    obeys               it generates the only token that a request allows
     short, other_prompt what the answers do wrong
     drop                so many connections are cut in the middle
     no_end, slow_end_s  how the record ends
@@ -184,7 +185,8 @@ class Handler(BaseHTTPRequestHandler):
                 sent += 1
                 self.act_on_tokens(body)
             said = [3] if script.get("other_prompt") else prompt
-            choice = {"token_ids": [7] * now, "prompt_token_ids": said if sent == now else None}
+            token = body.get("allowed_token_ids", [7])[0] if script.get("obeys") else 7
+            choice = {"token_ids": [token] * now, "prompt_token_ids": said if sent == now else None}
             self.event({"choices": [choice]})
             if engine.drops and "warmup" not in body["request_id"]:
                 engine.drops -= 1
