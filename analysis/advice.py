@@ -156,6 +156,8 @@ class Advice:
             if each.rate_per_s and each.order and self.ranking.keeps_target(each.order[0])
         ]
         at = f"; at {max(lower):g} requests/s an arm keeps it" if lower else ""
+        if pd.isna(self.place["rate_per_s"]):  # the trace is replayed
+            at = "; workload.speed=0.5 halves the load"
         raise AnalysisError(
             f"target {self.target}: none of {len(self.order)} arms keeps it; the nearest is "
             f"{self.describe(self.advised.arm)} with {self.target.metric} {value:.4g}{at}"
@@ -213,11 +215,12 @@ class Advice:
 
     @property
     def bundle_words(self) -> list[str]:
-        """What the names of bundles stand for."""
+        """What the names of bundles stand for that an arm has."""
         return [
             f"policies {bundle}: "
             + ", ".join(f"{axis} {value}" for axis, value in arm.axes.items())
             for bundle, arm in self._config.bundles.items()
+            if any(arm.axes.items() <= each.arm.axes.items() for each in self.order)
         ]
 
     @cached_property
