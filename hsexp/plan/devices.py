@@ -192,7 +192,8 @@ def require_memory(device: DeviceConfig, settings: MemoryConfig, budget: BudgetC
         raise ConfigError(
             f"budget {budget.name} makes {needed / GIB:.2f} GiB of state with organization "
             f"{settings.organization.name}, and device {device.name} has {share}; "
-            f"{_larger(taken)}, and the largest budget here is budget=bytes budget.bytes={share.layer_bytes}"
+            f"{_larger(taken)}, and the largest budget here is budget=bytes "
+            f"budget.bytes={share.layer_bytes}"
         )
 
 
