@@ -81,7 +81,7 @@ def test_a_budget_that_does_not_fit_beside_the_weights_is_refused_in_the_plan(
     command = ("campaign=trace", f"workload.path={trace}", "stage=plan")
     with pytest.raises(ConfigError) as refused:
         carried_out(*command, "engine=vllm")
-    assert "budget b320 makes 21.05 GiB of state with organization d0" in str(refused.value)
+    assert "budget b320 makes 21.03 GiB of state with organization d0" in str(refused.value)
     (most,) = re.findall(r"budget=bytes budget.bytes=(\d+)", str(refused.value))
     _, printed = carried_out(*command, "engine=vllm", "budget=bytes", f"budget.bytes={most}")
     assert "engine vllm (engine=vllm was asked for)" in printed
