@@ -87,7 +87,7 @@ class Condition:
     """None if the advised arm cannot serve the requests there."""
     default: Candidate | None
     stands: bool
-    """Whether the advised arm is first there, or as good as the first."""
+    """Whether the advised arm is first there, or the first is not better beyond its interval."""
     rate_per_s: float | None
     """The rate, if that is what differs."""
 
@@ -138,9 +138,7 @@ class Advice:
         keeps = self.ranking.keeps_target
         if best.arm == default.arm or (keeps(best) and not keeps(default)):
             return best
-        spread = self.spread(best)
-        more, sooner = spread.throughput_change, spread.ttft_change
-        if more is None or sooner is None or more.low > 0.0 or sooner.high < 0.0:
+        if self._is_better(best, default):
             return best
         self.order.remove(default)
         self.order.insert(0, default)
@@ -155,7 +153,10 @@ class Advice:
             order=order,
             advised=advised,
             default=by_arm.get(self.default.arm),
-            stands=advised is not None and self.ranking.is_level(advised, order[0]),
+            stands=advised is not None
+            and (
+                self.ranking.is_level(advised, order[0]) or not self._is_better(order[0], advised)
+            ),
             rate_per_s=float(rows["rate_per_s"].iloc[0]) if words.startswith("rate") else None,
         )
 
@@ -260,31 +261,47 @@ class Advice:
 
     def spread(self, candidate: Candidate) -> Spread:
         """Intervals of an arm: over seeds if it has several, else over stretches of its run."""
+        changes = self._changes(candidate, self.default)
         if len(candidate.cells) > 1:
-            return self._over_seeds(candidate)
-        runs, base = (self._requests(each) for each in (candidate, self.default))
-        blocks, is_default = self.declared.blocks, candidate.arm == self.default.arm
+            level = self.declared.level
+            throughput, ttft = (
+                paired_t(self._by_seed(candidate, name), level=level) for name in (THROUGHPUT, TTFT)
+            )
+        else:
+            runs, blocks = self._requests(candidate), self.declared.blocks
+            throughput = throughput_interval(runs, blocks)
+            ttft = ttft_interval(runs, 99.0, blocks)
         return Spread(
-            throughput=throughput_interval(runs, blocks),
-            ttft=ttft_interval(runs, 99.0, blocks),
-            throughput_change=None if is_default else throughput_change(runs, base, blocks),
-            ttft_change=None if is_default else ttft_change(runs, base, 99.0, blocks),
-        )
-
-    def _over_seeds(self, candidate: Candidate) -> Spread:
-        level = self.declared.level
-        values = {name: self._by_seed(candidate, name) for name in (THROUGHPUT, TTFT)}
-        changes: dict[str, Interval | None] = dict.fromkeys(values)
-        if candidate.arm != self.default.arm:
-            for name, ours in values.items():
-                logs = ours.map(math.log) - self._by_seed(self.default, name).map(math.log)
-                changes[name] = paired_t_percent(logs, level=level)
-        return Spread(
-            throughput=paired_t(values[THROUGHPUT], level=level),
-            ttft=paired_t(values[TTFT], level=level),
+            throughput=throughput,
+            ttft=ttft,
             throughput_change=changes[THROUGHPUT],
             ttft_change=changes[TTFT],
         )
+
+    def _changes(self, candidate: Candidate, base: Candidate) -> dict[str, Interval | None]:
+        """Changes over another arm in percent, by metric; None for the arm itself."""
+        if candidate.arm == base.arm:
+            return dict.fromkeys((THROUGHPUT, TTFT))
+        if len(candidate.cells) > 1:
+            logs = {
+                name: self._by_seed(candidate, name).map(math.log)
+                - self._by_seed(base, name).map(math.log)
+                for name in (THROUGHPUT, TTFT)
+            }
+            level = self.declared.level
+            return {name: paired_t_percent(values, level=level) for name, values in logs.items()}
+        runs, others = self._requests(candidate), self._requests(base)
+        blocks = self.declared.blocks
+        return {
+            THROUGHPUT: throughput_change(runs, others, blocks),
+            TTFT: ttft_change(runs, others, 99.0, blocks),
+        }
+
+    def _is_better(self, candidate: Candidate, base: Candidate) -> bool:
+        """Whether an arm gains in throughput or in TTFT beyond its interval, or has none."""
+        changes = self._changes(candidate, base)
+        more, sooner = changes[THROUGHPUT], changes[TTFT]
+        return more is None or sooner is None or more.low > 0.0 or sooner.high < 0.0
 
     def _by_seed(self, candidate: Candidate, metric: str) -> "pd.Series[float]":
         """A metric of an arm by seed."""

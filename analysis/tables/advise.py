@@ -247,10 +247,7 @@ def _second_sentence(advice: Advice) -> str:
     changing = [each for each in assumed if not each.stands]
     where = ", ".join(each.words for each in assumed)
     if not changing:
-        return (
-            f"It stays first, or within {100.0 * advice.ranking.indifference:g} % of the first, at "
-            f"{where}; {kind}."
-        )
+        return f"It stays first, or as good as the first, at {where}; {kind}."
     others = "; ".join(
         f"at {each.words} the first is {advice.describe(each.order[0].arm)}"
         if each.order
