@@ -122,15 +122,29 @@ class Advice:
             raise AnalysisError(
                 f"none of the {len(self.arms)} arms serves every request: a larger budget does"
             )
-        self.advised = self.order[0]
+        self._tables: dict[str, pd.DataFrame] = {}
         self.default = self.ranking.standard(self.order)
+        self.advised = self._beyond_noise()
         self.conditions = [
             self._condition(words, rows[(places == words).to_numpy(dtype=bool)])
             for words in sorted(set(places))
             if words
         ]
-        self._tables: dict[str, pd.DataFrame] = {}
         self._require_target()
+
+    def _beyond_noise(self) -> Candidate:
+        """The first arm, unless its gain over the default may be noise: then the default."""
+        best, default = self.order[0], self.default
+        keeps = self.ranking.keeps_target
+        if best.arm == default.arm or (keeps(best) and not keeps(default)):
+            return best
+        spread = self.spread(best)
+        more, sooner = spread.throughput_change, spread.ttft_change
+        if more is None or sooner is None or more.low > 0.0 or sooner.high < 0.0:
+            return best
+        self.order.remove(default)
+        self.order.insert(0, default)
+        return default
 
     def _condition(self, words: str, rows: pd.DataFrame) -> Condition:
         order = self.ranking.order(candidates(rows.to_dict("records")))

@@ -34,7 +34,7 @@ class Origin:
     """Where the numbers of a table or figure come from."""
 
     data_kind: str
-    """`hsexp.ledger.attempt.DataKind` for runs; otherwise a description of how the numbers were made."""
+    """`hsexp.ledger.attempt.DataKind` for runs; otherwise how the numbers were made."""
     engine: str | None = None
     device: str | None = None
     time_model: str | None = None

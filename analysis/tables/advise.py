@@ -223,7 +223,7 @@ def _first_sentence(advice: Advice, spread: Spread) -> str:
         gain = f"{100.0 * advice.ranking.indifference:g} %"
         return (
             f"{head}{numbers}; that is the default, and none of the {len(advice.order)} arms is "
-            f"more than {gain} better."
+            f"better by more than {gain} and beyond its interval."
         )
     return (
         f"{head}{numbers}, {_changed(advice, THROUGHPUT, spread.throughput_change)} and "

@@ -16,6 +16,7 @@ from hsexp.config.device import DeviceConfig, Occupancy
 from hsexp.config.launch import Launch
 from hsexp.config.roofline import RooflineStepTime
 from hsexp.memory import MemoryConfig, build_memory
+from hsexp.memory.config import BudgetConfig
 from hsexp.memory.geometry import ModelShape
 from hsexp.memory.weights import Weights
 
@@ -171,6 +172,29 @@ def budget_beside_weights(
             f"{_larger(taken)}"
         )
     return share
+
+
+def require_memory(device: DeviceConfig, settings: MemoryConfig, budget: BudgetConfig) -> None:
+    """Check that the pools of all layers fit beside the weights, before a real engine is started.
+
+    Nothing is checked where the device's memory or the model's weights are not known.
+
+    Raises:
+        ConfigError: they do not; names the budget and the nearest ones that work.
+    """
+    model = settings.model
+    if device.gpu_gib is None or model.weights is None:
+        return
+    share = budget_beside_weights(device, model)
+    needed = settings.layout.plan(budget.bytes).total_bytes * share.num_layers
+    if needed > share.num_bytes:
+        taken = (share.gpu_bytes * share.utilization - share.num_bytes + needed) / GIB
+        raise ConfigError(
+            f"budget {budget.name} makes {needed / GIB:.2f} GiB of state with organization "
+            f"{settings.organization.name}, and device {device.name} has {share}; "
+            f"{_larger(taken)}, and the largest budget here is budget=bytes "
+            f"budget.bytes={share.layer_bytes}"
+        )
 
 
 def require_room(

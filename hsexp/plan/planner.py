@@ -18,7 +18,7 @@ from hsexp.plan import sharing
 from hsexp.plan.advice import feasible, prepared
 from hsexp.plan.cells import Cell, Plan, cell_key, content_key
 from hsexp.plan.contract import contract_of
-from hsexp.plan.devices import priced
+from hsexp.plan.devices import priced, require_memory
 from hsexp.plan.registration import registration_of
 from hsexp.plan.resolve import Catalog, open_sizes, resolve
 from hsexp.plan.run import RunConfig, VllmRunConfig
@@ -217,7 +217,9 @@ def _resolve(
     }
     if engine == "sim":
         return RunConfig.parse({"engine": engine, **chosen})
-    return VllmRunConfig.parse({"engine": engine, **_serving_of(launch), **chosen})
+    config = VllmRunConfig.parse({"engine": engine, **_serving_of(launch), **chosen})
+    require_memory(launch.device, config, config.budget)
+    return config
 
 
 def _trace_notes(workload: WorkloadConfig, traces: PlannedTraces) -> list[str]:

@@ -1,6 +1,7 @@
 """What `engine=auto` and `exact` do on a machine with a GPU. No cell runs here."""
 
 import hashlib
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -70,6 +71,22 @@ def test_auto_simulates_what_vllm_cannot_run_and_says_why() -> None:
     assert "scheduler.separate must be false unless engine is sim" in printed
     with pytest.raises(ConfigError, match="separate must be false unless engine is sim"):
         carried_out("campaign=live_separation", "engine=vllm", "stage=plan")
+
+
+def test_a_budget_that_does_not_fit_beside_the_weights_is_refused_in_the_plan(
+    tmp_path: Path,
+) -> None:
+    trace = tmp_path / "requests.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens\n0.0,600,20\n")
+    command = ("campaign=trace", f"workload.path={trace}", "stage=plan")
+    with pytest.raises(ConfigError) as refused:
+        carried_out(*command, "engine=vllm")
+    assert "budget b320 makes 21.03 GiB of state with organization d0" in str(refused.value)
+    (most,) = re.findall(r"budget=bytes budget.bytes=(\d+)", str(refused.value))
+    _, printed = carried_out(*command, "engine=vllm", "budget=bytes", f"budget.bytes={most}")
+    assert "engine vllm (engine=vllm was asked for)" in printed
+    _, printed = carried_out(*command)
+    assert "engine sim (engine=auto: vllm cannot run this campaign: budget b320 makes" in printed
 
 
 def test_exact_runs_are_eager_and_others_use_the_devices_graphs() -> None:
