@@ -48,6 +48,7 @@ MEASURES = (
     Measure(metric="tpot_mean_s", heading="TPOT mean, s", spec=",.4f"),
     Measure(metric="e2e_p99_s", heading="E2E p99, s", spec=",.2f"),
     Measure(metric="num_preemptions", heading="preempted", spec=",.1f"),
+    Measure(metric="num_refused", heading="refused", spec=",.1f"),
 )
 """Those of every table; the one that it ranks by comes first."""
 
@@ -204,7 +205,9 @@ class Ranking:
         if against.change_percent is None:
             return f"{start} is best: {found}; {name} comes next and served none of its requests"
         change = f"{against.change_percent:+.2f} % against {name}"
-        return f"{start} is best: {found}, {change} ({_certainty(against)})"
+        refused = best.mean("num_refused")
+        more = f"; it refused {refused:,.4g} requests a run" if refused else ""
+        return f"{start} is best: {found}, {change} ({_certainty(against)}){more}"
 
 
 def _certainty(against: Comparison) -> str:

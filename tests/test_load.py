@@ -114,7 +114,9 @@ def test_the_summary_has_every_setting_and_the_answer(tmp_path: Path) -> None:
     best, other = place["settings"]
     assert best["means"] | {"e2e_p99_s": 0} == {
         "throughput_tok_per_s": 115.5,
-        **dict.fromkeys(("ttft_mean_s", "ttft_p99_s", "tpot_mean_s", "num_preemptions")),
+        **dict.fromkeys(
+            ("ttft_mean_s", "ttft_p99_s", "tpot_mean_s", "num_preemptions", "num_refused")
+        ),
         "e2e_p99_s": 0,
     }
     assert (best["best_over_percent"], other["num_pairs"], other["level"]) == (None, 2, 0.95)

@@ -1,13 +1,17 @@
 """Refuse overrides from which Hydra composes something else than the user typed."""
 
+import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob
 
 from hsexp.config.base import ConfigError
-from hsexp.config.catalog import options
+from hsexp.config.catalog import options, standing_options
+
+_SEARCH_PATHS = ("config-dir", "cd", "hydra.searchpath")
 
 
 def refuse_several_options(overrides: Iterable[str]) -> None:
@@ -23,6 +27,28 @@ def refuse_several_options(overrides: Iterable[str]) -> None:
             raise ConfigError(
                 f"{group} takes one option, got [{','.join(names)}]; "
                 f"a sweep takes several: -m {group}={','.join(names)}"
+            )
+
+
+def refuse_unknown_device(arguments: Iterable[str]) -> None:
+    """Refuse a device that no file describes in one line, before Hydra does in many.
+
+    A search path of the user's may have more devices: then it is left to Hydra.
+
+    Raises:
+        ConfigError: names the device and the nearest ones that there are.
+    """
+    given, known = list(arguments), standing_options("device")
+    if any(word.lstrip("-+").startswith(_SEARCH_PATHS) for word in given):
+        return
+    asked = [word.partition("=")[2] for word in given if word.startswith("device=")]
+    for name in (name for value in asked for name in value.split(",")):
+        if re.fullmatch(r"\w+", name) and name not in known:
+            near = get_close_matches(name.lower(), known, n=3, cutoff=0.4)
+            nearest = f"nearest are {', '.join(near)}; " if near else ""
+            raise ConfigError(
+                f"device {name!r} does not exist, neither fitted nor by a data sheet; {nearest}"
+                f"choose from {', '.join(known)}"
             )
 
 

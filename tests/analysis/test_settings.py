@@ -63,6 +63,13 @@ def test_an_answer_says_when_two_settings_are_not_told_apart(tmp_path: Path) -> 
     )
 
 
+def test_an_answer_says_how_many_requests_the_best_setting_refused(tmp_path: Path) -> None:
+    measured = {"throughput_tok_per_s": 2.0, "num_refused": 5}
+    refusing = Run(axes={"organization": "d0"}, metrics=measured)
+    (answer,) = ranking(tmp_path, *speeds([1.0]), refusing).answers()
+    assert answer.endswith("(one seed, so no interval); it refused 5 requests a run")
+
+
 def test_one_seed_has_no_interval_and_says_so(tmp_path: Path) -> None:
     one = (*speeds([100.0], organization="s2"), *speeds([110.0], organization="d0"))
     found = table(tmp_path, *one)

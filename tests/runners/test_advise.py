@@ -13,12 +13,15 @@ from commands import ROOT
 from small_launches import carried_out
 
 import analysis.__main__
+from analysis.advice import Advice
 from analysis.errors import AnalysisError
+from analysis.intervals import Interval
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import read_option
 from hsexp.engine.settings import KEY, ServingSettings
 from hsexp.ledger import Ledger
 from hsexp.memory.geometry import ModelConfig
+from hsexp.plan.advice import THROUGHPUT, TTFT
 
 MODELS = ROOT / "tests" / "models" / "configs"
 
@@ -123,6 +126,22 @@ def test_the_command_is_one_that_the_plugin_takes(advised: dict[str, Any]) -> No
     assert settings["organization"] == advised["advised"]["organization"]
     model = ModelConfig.parse(read_option("model", "falcon_h1_7b"))
     ServingSettings.of(settings).resolve(model, cap=256)
+
+
+def test_a_gain_that_may_be_noise_is_not_advised(
+    advised: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert advised["advised"]["organization"] != "s0"
+    noise = Interval(low=-1.0, high=3.0, level=0.95, kind="block bootstrap", n=40)
+    monkeypatch.setattr(
+        Advice, "_changes", lambda self, arm, base: dict.fromkeys((THROUGHPUT, TTFT), noise)
+    )
+    analysis.__main__.main(["campaign=advise", "out=again"])
+    found = summary(Path("again"))
+    assert "that is the default" in found["sentences"][0]
+    assert found["advised"]["organization"] == "s0"
+    assert found["arms"][0]["organization"] == "S0"
+    assert all(row["stands"] for row in found["sensitivity"])
 
 
 # -- resuming --------------------------------------------------------------------------------------
