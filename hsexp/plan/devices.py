@@ -174,26 +174,24 @@ def budget_beside_weights(
     return share
 
 
-def require_memory(device: DeviceConfig, settings: MemoryConfig, budget: BudgetConfig) -> None:
-    """Check that the pools of all layers fit beside the weights, before a real engine is started.
+def require_memory(device: DeviceConfig, model: ModelShape, budget: BudgetConfig) -> None:
+    """Check that a budget fits beside the weights, before a real engine is started.
 
     Nothing is checked where the device's memory or the model's weights are not known.
 
     Raises:
-        ConfigError: they do not; names the budget and the nearest ones that work.
+        ConfigError: it does not; names the nearest values that work.
     """
-    model = settings.model
     if device.gpu_gib is None or model.weights is None:
         return
     share = budget_beside_weights(device, model)
-    needed = settings.layout.plan(budget.bytes).total_bytes * share.num_layers
-    if needed > share.num_bytes:
-        taken = (share.gpu_bytes * share.utilization - share.num_bytes + needed) / GIB
+    if budget.bytes > share.layer_bytes:
+        more = (budget.bytes - share.layer_bytes) * share.num_layers
+        taken = share.gpu_bytes * share.utilization + more
         raise ConfigError(
-            f"budget {budget.name} makes {needed / GIB:.2f} GiB of state with organization "
-            f"{settings.organization.name}, and device {device.name} has {share}; "
-            f"{_larger(taken)}, and the largest budget here is budget=bytes "
-            f"budget.bytes={share.layer_bytes}"
+            f"budget {budget.name} of {budget.bytes:,} bytes does not fit on device "
+            f"{device.name}, which has {share}; {_larger(taken / GIB)}, and the largest that fits "
+            f"here is budget=bytes budget.bytes={share.layer_bytes}"
         )
 
 

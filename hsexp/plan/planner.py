@@ -218,7 +218,7 @@ def _resolve(
     if engine == "sim":
         return RunConfig.parse({"engine": engine, **chosen})
     config = VllmRunConfig.parse({"engine": engine, **_serving_of(launch), **chosen})
-    require_memory(launch.device, config, config.budget)
+    require_memory(launch.device, launch.model, config.budget)
     return config
 
 

@@ -81,12 +81,13 @@ def test_a_budget_that_does_not_fit_beside_the_weights_is_refused_in_the_plan(
     command = ("campaign=trace", f"workload.path={trace}", "stage=plan")
     with pytest.raises(ConfigError) as refused:
         carried_out(*command, "engine=vllm")
-    assert "budget b320 makes 21.03 GiB of state with organization d0" in str(refused.value)
+    assert "budget b320 of 513,802,240 bytes does not fit on device a100_40gb" in str(refused.value)
+    assert "the smallest that is large enough is device=l40s" in str(refused.value)
     (most,) = re.findall(r"budget=bytes budget.bytes=(\d+)", str(refused.value))
     _, printed = carried_out(*command, "engine=vllm", "budget=bytes", f"budget.bytes={most}")
     assert "engine vllm (engine=vllm was asked for)" in printed
     _, printed = carried_out(*command)
-    assert "engine sim (engine=auto: vllm cannot run this campaign: budget b320 makes" in printed
+    assert "engine sim (engine=auto: vllm cannot run this campaign: budget b320 of" in printed
 
 
 def test_exact_runs_are_eager_and_others_use_the_devices_graphs() -> None:
