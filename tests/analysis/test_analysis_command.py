@@ -112,14 +112,14 @@ def test_without_arguments_it_tells_what_to_type(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["campaign=q66"], "campaign q66 has no analysis; choose from branching, bursts, "),
+        (["campaign=q66"], "campaign q66 has no analysis; choose from advise, branching, bursts, "),
         (["campaign=q6", "table=B-9"], "table B-9 is unknown; choose from A-1, A-2"),
         (["campaign=q6", "ledger=nowhere"], "nowhere: there is no ledger here"),
         (["campaign=q6", "tabel=B-7"], "argument tabel=B-7 is unknown"),
         (["q6"], "argument q6 is unknown; choose from campaign="),
         (["campaign=q6", "campaign=q6"], "campaign is given twice"),
         (["campaign="], "campaign must have a value"),
-        (["ledger=x"], "campaign is required; choose from branching, bursts, "),
+        (["ledger=x"], "campaign is required; choose from advise, branching, bursts, "),
         (["campaign=q6", "seeds=a-b"], "seeds must be FIRST-LAST or a list"),
         (["campaign=q6", "seeds=1,1"], "seeds must be FIRST-LAST or a list"),
         (["campaign=q6", "seeds=9-3"], "seeds must be FIRST-LAST or a list"),

@@ -91,6 +91,6 @@ def test_an_arm_is_written_as_in_the_paper():
 
 def test_an_unknown_campaign_names_those_that_exist():
     with pytest.raises(
-        AnalysisError, match="campaign q66 has no analysis; choose from branching, "
+        AnalysisError, match="campaign q66 has no analysis; choose from advise, branching, "
     ):
         load("q66")

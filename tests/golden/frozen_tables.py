@@ -46,8 +46,10 @@ KEPT = ("A-1 from paper", "B-7 from runs", "E-5 from runs", "G-2 from runs", "q6
 NOT_FROZEN = {
     "B-1": "names the processor and the packages of whoever runs the tests",
     "C-1": "counts what is in all ledgers that there are",
+    "advise": "ranks the arms of a launch of its own (tests/runners/test_advise.py)",
+    "advise-sensitivity": "goes with advise",
 }
-"""Tables that differ from one machine or folder to the other."""
+"""Tables that differ from one machine or folder to the other, or are of no campaign below."""
 
 SMALL = (
     "q2",

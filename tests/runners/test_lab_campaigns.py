@@ -190,7 +190,10 @@ def test_the_files_of_a_collection_s_counted_members_lie_in_its_folder(
             "seeds means nothing to any member of campaign paper, got ",
         ),
         (("campaign.campaigns=[q9,paper]",), "must not name a collection, got paper"),
-        (("campaign.campaigns=[q99]",), "campaign 'q99' does not exist; choose from branching, "),
+        (
+            ("campaign.campaigns=[q99]",),
+            "campaign 'q99' does not exist; choose from advise, branching, ",
+        ),
     ],
 )
 def test_a_collection_is_refused_before_its_first_member(
