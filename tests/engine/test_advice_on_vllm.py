@@ -37,6 +37,7 @@ def test_advice_runs_its_grid_on_vllm_and_ends_in_the_same_files(tmp_path: Path)
         "workload.path=requests.jsonl",
         *(f"~{block}.{name}" for name in ("s0", "d0_hit", "s2_p", "s3_p")),
         cwd=tmp_path,
+        env=commands.environment(XDG_CACHE_HOME=str(tmp_path)),  # the lock of real runs
     )
     assert done.returncode == 0, done.stdout + done.stderr
     frame = Ledger.read(tmp_path / "ledgers/advise/vllm").frame()

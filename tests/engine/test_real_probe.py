@@ -13,6 +13,7 @@ def test_a_probe_writes_a_device_with_what_the_steps_tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # the lock of real runs
     small = probe.ProbeConfig(
         batches=(1, 4),
         prompt_tokens=(32, 256),

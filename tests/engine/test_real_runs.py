@@ -179,10 +179,10 @@ TALK = (
     "workload.first_message={median_tokens: 300, sigma: 0, min_tokens: 1, max_tokens: 300}",
     "workload.message={median_tokens: 50, sigma: 0, min_tokens: 1, max_tokens: 50}",
     "workload.output={mean_tokens: 300, shape: 1, min_tokens: 300, max_tokens: 300}",
-    "workload.think_mean_s=12",
+    "workload.think_mean_s=16",
     "seeds=[42311]",
 )
-"""Prompts of 300, 650 and 1,000 tokens; each turn arrives 10 s or more after the one before."""
+"""Prompts of 300, 650 and 1,000 tokens; each turn arrives 13 s or more after the one before."""
 
 
 @pytest.mark.parametrize(
