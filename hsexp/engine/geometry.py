@@ -29,7 +29,7 @@ from hsexp.memory.geometry import (
     ServedModel,
     StateGeometry,
 )
-from hsexp.models.families import FAMILIES, gated_delta_net
+from hsexp.models.known import is_delta_net
 
 _KINDS = {
     "attention": (1, 0),
@@ -67,8 +67,8 @@ def model_of(vllm_config: VllmConfig) -> ModelShape:
     model_class, _ = ModelRegistry.resolve_model_cls(served.architecture, model_config=served)
     shapes = model_class.get_mamba_state_shape_from_config(vllm_config)
     dtypes = model_class.get_mamba_state_dtype_from_config(vllm_config)
-    is_delta_net = FAMILIES.get(served.hf_text_config.model_type) is gated_delta_net
-    states = (_DeltaNetStates if is_delta_net else _Mamba2States)(name, shapes, dtypes)
+    is_contiguous = is_delta_net(served.hf_text_config.model_type)
+    states = (_DeltaNetStates if is_contiguous else _Mamba2States)(name, shapes, dtypes)
     if states.conv_dtype.itemsize != kv_dtype.itemsize:
         raise ConfigError(
             f"mamba_cache_dtype {cache.mamba_cache_dtype}: convolution states in "

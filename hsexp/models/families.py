@@ -13,7 +13,7 @@ Shapes are those of vLLM 0.27.1 (`vllm/model_executor/layers/mamba/mamba_utils.p
 Elements have the model's dtype unless its family keeps states in another one.
 """  # noqa: E501
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,10 +32,6 @@ class Layers:
 
     attention: int
     recurrent: int
-
-
-Family = Callable[[Document], dict[str, Any]]
-"""Fields of `Mamba2Shape` or `SizedShape` that the family's config.json gives."""
 
 
 def dtype_bytes(document: Document) -> int:
@@ -215,27 +211,6 @@ def minimax(document: Document) -> dict[str, Any]:
         recurrent_bytes=heads * dim * dim * dtype_bytes(document),
         conv_bytes=0,
     )
-
-
-FAMILIES: dict[str, Family] = {
-    "falcon_h1": falcon_h1,
-    "granitemoehybrid": granite_4_h,
-    "bamba": bamba,
-    "nemotron_h": nemotron_h,
-    "zamba2": zamba2,
-    "jamba": jamba,
-    "qwen3_next": gated_delta_net,
-    "qwen3_5_text": gated_delta_net,
-    "qwen3_5_moe_text": gated_delta_net,
-    "olmo_hybrid": gated_delta_net,
-    "kimi_linear": kimi_linear,
-    "lfm2": lfm2,
-    "lfm2_moe": lfm2,
-    "minimax": minimax,
-    "minimax_text_01": minimax,
-    "MiniMaxText01": minimax,
-}
-"""By `model_type`."""
 
 
 def _mamba2(

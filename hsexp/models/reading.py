@@ -10,7 +10,7 @@ from typing import Any
 from hsexp.config.base import ConfigError, parse_union
 from hsexp.memory.geometry import AnyModel, ModelShape
 from hsexp.models.document import Document
-from hsexp.models.families import FAMILIES
+from hsexp.models.known import FAMILIES
 from hsexp.models.weights import read_weights
 
 _FILE = "config.json"
@@ -43,15 +43,16 @@ def read_model(given: str, *, changes: Mapping[str, Any] | None = None) -> Model
             f"{path}: model_type {kind!r} is not a hybrid that is known here; known are "
             f"{', '.join(sorted(FAMILIES))}"
         )
+    family = FAMILIES[kind]
     shape = {
         "name": re.sub(r"[^A-Za-z0-9_.+-]", "_", _name(given, path)),
         "d0_attention_fraction": None,
-        **FAMILIES[kind](top),
+        **family.shape(top),
         **(changes or {}),
     }
     model: ModelShape = parse_union(AnyModel, shape, path="model")
     try:
-        return model.model_copy(update={"weights": read_weights(top, kind, model)})
+        return model.model_copy(update={"weights": read_weights(top, family.weights, model)})
     except ConfigError as error:
         return model.model_copy(update={"weights_unknown": str(error)})
 

@@ -36,24 +36,22 @@ class Body:
     of them but one."""
 
 
-Family = Callable[[Document, ModelShape], Body]
+Counted = Callable[[Document, ModelShape], Body]
 
 
-def read_weights(document: Document, kind: str, shape: ModelShape) -> Weights:
+def read_weights(document: Document, count: Counted, shape: ModelShape) -> Weights:
     """The weights of a model.
 
     Args:
-        kind: its `model_type`.
+        count: of its family.
         shape: its states, which say how many layers of each kind it has.
 
     Raises:
-        ConfigError: config.json lacks a field, or the family has no formula.
+        ConfigError: config.json lacks a field, or its weights are quantized.
     """
-    if kind not in WEIGHTS:
-        raise document.refusal("model_type", f"is {kind}, whose weights are not counted here")
     if document.has("quantization_config"):
         raise document.refusal("quantization_config", "is there: quantized weights are not counted")
-    body = WEIGHTS[kind](document, shape)
+    body = count(document, shape)
     head = document.count("vocab_size") * document.count("hidden_size")
     of_experts = 0 if body.experts is None else body.experts.num * body.experts.parameters
     return Weights(
@@ -281,27 +279,6 @@ def minimax(document: Document, shape: ModelShape) -> Body:
         experts=experts,
         attention_width=shape.num_attention_layers * _query_width(document),
     )
-
-
-WEIGHTS: dict[str, Family] = {
-    "falcon_h1": falcon_h1,
-    "granitemoehybrid": granite_4_h,
-    "bamba": bamba,
-    "nemotron_h": nemotron_h,
-    "zamba2": zamba2,
-    "jamba": jamba,
-    "qwen3_next": gated_delta_net,
-    "qwen3_5_text": gated_delta_net,
-    "qwen3_5_moe_text": gated_delta_net,
-    "olmo_hybrid": gated_delta_net,
-    "kimi_linear": kimi_linear,
-    "lfm2": lfm2,
-    "lfm2_moe": lfm2,
-    "minimax": minimax,
-    "minimax_text_01": minimax,
-    "MiniMaxText01": minimax,
-}
-"""By `model_type`."""
 
 
 # -- parts -----------------------------------------------------------------------------------------

@@ -8,8 +8,6 @@ import pytest
 from hsexp.config.catalog import read_option
 from hsexp.memory.geometry import ModelConfig
 from hsexp.models import read_model
-from hsexp.models.families import FAMILIES
-from hsexp.models.weights import WEIGHTS
 
 CONFIGS = Path(__file__).parent / "configs"
 
@@ -37,10 +35,6 @@ def test_the_parameters_of_a_config_are_those_of_its_card(name: str) -> None:
     weights = read_model(str(CONFIGS / f"{name}.json")).weights
     assert weights is not None
     assert weights.num_parameters / 1e9 == pytest.approx(BILLIONS[name][0], rel=0.015)
-
-
-def test_every_family_has_weights() -> None:
-    assert WEIGHTS.keys() == FAMILIES.keys()
 
 
 @pytest.mark.parametrize("name", ["granite_4_0_h_small", "jamba_v0_1", "minimax_text_01"])
