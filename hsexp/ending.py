@@ -131,10 +131,15 @@ def _stops_as_interrupts() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+class _Signalled(KeyboardInterrupt):
+    """A KeyboardInterrupt proper that passes through `exec` of a text, as dataclasses do, makes
+    Python end itself by SIGINT at its exit, even if it was handled."""
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
     global _stop
     _stop = signal.Signals(number)
-    raise KeyboardInterrupt
+    raise _Signalled
 
 
 # -- streams ---------------------------------------------------------------------------------------

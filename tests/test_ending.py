@@ -111,6 +111,19 @@ def test_a_signal_at_any_time_ends_a_command_without_a_traceback(
     assert process.returncode in (-number, 128 + number, 0)
 
 
+def test_a_signal_inside_of_an_exec_ends_with_its_own_code(tmp_path: Path) -> None:
+    """Python ends itself by SIGINT where a bare KeyboardInterrupt leaves the `exec` of a text."""
+    (tmp_path / "program.py").write_text(
+        "import sys\n"
+        "from hsexp.ending import end_well\n"
+        "def run():\n"
+        "    exec('import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(5)')\n"
+        "sys.exit(end_well(run))\n"
+    )
+    done = commands.run(cwd=tmp_path, module="program", env=commands.environment(tmp_path))
+    assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, "stopped by SIGTERM\n")
+
+
 def test_a_stop_is_one_line_and_its_code_and_a_reported_one_is_the_code_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -81,6 +81,8 @@ class DecodeCalendar:
             -computed % grid,  # a new state
             -(computed + 1) % grid,  # a state to publish
         )
+        if request.request.shares_output:
+            wait = min(wait, -(computed + 1) % self.block_size)  # a block that others look for
         if step + wait <= request.finish_step:
             self.growth.add(step + wait, request)
 

@@ -48,6 +48,11 @@ class Request:
     think_s: float = 0.0
     """Seconds between the end of `after` and the arrival."""
 
+    @property
+    def shares_output(self) -> bool:
+        """Whether a later prompt may hold its output."""
+        return bool(self.segments) and self.segments[-1].end_tokens > self.prompt_tokens
+
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:

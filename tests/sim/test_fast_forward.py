@@ -40,6 +40,23 @@ def test_so_they_do_where_turns_go_on_from_the_last_state_of_others(case: ToyCas
     )
 
 
+def test_a_block_of_an_answer_is_found_from_the_step_that_fills_it() -> None:
+    """Both turns hold the first block; the turn that fills it first publishes it first."""
+    case = ToyCase(
+        organization="s0",
+        num_pages=8,
+        memory={"num_states": 1, "grid": 8, "admission_states": 1, "reserve": 0.0}
+        | {"eviction": "lru", "leaves": "final"},
+        engine={"cap": 3, "token_budget": 14},
+        requests=[{"prompt": 1, "output": 1, "at": 0.0, "shared": 0, "content": 0}],
+        isolated=False,
+        talks=[[(1, 1, 0.02)], [(1, 1, 0.0), (1, 2, 0.0), (1, 2, 0.0), (1, 1, 0.0)]],
+    )
+    stepping = case.run(case.new_memory(), fast_forward=False)
+    assert_equal_records(case.run(case.new_memory()), stepping)
+    assert stepping.counters["refusals"] == 2
+
+
 CELLS = {
     # Cap, load and policy vary together so that each organization meets each of them once.
     "base": {"budget": "b63"},
