@@ -50,6 +50,8 @@ def draw(ledgers: Ledgers) -> Figure:
     if advice.target is not None and advice.target.metric in (TTFT, THROUGHPUT):
         line = axis.axvline if advice.target.metric == TTFT else axis.axhline
         line(advice.target.bound, color=style.FAINT, linestyle=":", label=f"{advice.target}")
+    axis.set_xlim(_at_least_a_tenth(axis.get_xlim()))
+    axis.set_ylim(_at_least_a_tenth(axis.get_ylim()))
     axis.set_xlabel("TTFT p99, s")
     axis.set_ylabel("output tokens / s")
     axis.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
@@ -86,3 +88,11 @@ def _ring(axis: Axes, candidate: Candidate, label: str, color: str) -> None:
         label=label,
         zorder=6,
     )
+
+
+def _at_least_a_tenth(ends: tuple[float, float]) -> tuple[float, float]:
+    """An axis that spans a tenth of its values at least, so that equal arms look equal."""
+    low, high = ends
+    middle, half = (low + high) / 2.0, (high - low) / 2.0
+    half = max(half, 0.05 * abs(middle))
+    return middle - half, middle + half
