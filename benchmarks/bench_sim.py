@@ -21,10 +21,10 @@ from hsexp.config.catalog import read_option
 from hsexp.console import make_console
 from hsexp.measure.metrics import summarize
 from hsexp.plan.run import RunConfig
-from hsexp.sim.engine import simulate
 from hsexp.sim.scheduler import SimScheduler
 from hsexp.sim.steptime import StepClock
 from hsexp.workload import Workload, build
+from runners.sim import simulate_run
 
 Clock = Callable[[], float]
 """Seconds since some moment."""
@@ -126,15 +126,7 @@ def time_scheduling(config: RunConfig, workload: Workload, clock: Clock) -> Timi
 def time_run(config: RunConfig, workload: Workload, clock: Clock) -> Timing:
     """A whole run as a campaign does it: pools, simulation, tables, checks and metrics."""
     start = clock()
-    record = simulate(
-        workload,
-        config.memory(),
-        scheduler=config.scheduler,
-        device=config.device,
-        cap=config.admission.cap,
-        max_model_tokens=config.model.max_model_tokens,
-        paged=config.paged,
-    )
+    record = simulate_run(config, workload)
     metrics = summarize(record)
     seconds = clock() - start
     steps = metrics["num_steps"]

@@ -80,11 +80,7 @@ def falcon_h1(document: Document, shape: ModelShape) -> Body:
 def granite_4_h(document: Document, shape: ModelShape) -> Body:
     """Routed experts, if any, beside a shared MLP in every layer."""
     layers = document.count("num_hidden_layers")
-    mixers = _mixers(
-        shape,
-        attention=_attention(document),
-        recurrent=_mamba2(document, _expanded(document), document.count("mamba_n_heads")),
-    )
+    mixers = _mamba2_mixers(document, shape)
     shared = _mlp(document, document.count("shared_intermediate_size"))
     experts = None
     if document.has("num_local_experts") and document.number("num_local_experts"):
@@ -98,11 +94,7 @@ def granite_4_h(document: Document, shape: ModelShape) -> Body:
 
 def bamba(document: Document, shape: ModelShape) -> Body:
     layers = document.count("num_hidden_layers")
-    mixers = _mixers(
-        shape,
-        attention=_attention(document),
-        recurrent=_mamba2(document, _expanded(document), document.count("mamba_n_heads")),
-    )
+    mixers = _mamba2_mixers(document, shape)
     return Body(
         token=mixers + layers * _mlp(document, document.count("intermediate_size")),
         attention_width=shape.num_attention_layers * _query_width(document),
@@ -282,6 +274,15 @@ def minimax(document: Document, shape: ModelShape) -> Body:
 
 
 # -- parts -----------------------------------------------------------------------------------------
+
+
+def _mamba2_mixers(document: Document, shape: ModelShape) -> int:
+    """Attention or Mamba2 in every layer."""
+    return _mixers(
+        shape,
+        attention=_attention(document),
+        recurrent=_mamba2(document, _expanded(document), document.count("mamba_n_heads")),
+    )
 
 
 def _mixers(shape: ModelShape, *, attention: int, recurrent: int) -> int:

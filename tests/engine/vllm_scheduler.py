@@ -269,7 +269,7 @@ def drive(
     outputs = {
         request.request_id: _first_token(request.segments[-1])
         for request in workload.requests
-        if request.segments and request.segments[-1].end_tokens > request.prompt_tokens
+        if request.shares_output
     }
     result, now_ns = Drive(), 0
     while pending or scheduler.has_unfinished_requests():
