@@ -12,7 +12,7 @@ from runners.engines import choose_engine
 
 def print_design(campaign: AboutTheEngine, console: Console) -> None:
     """Print one line for the campaign and one for its published factors."""
-    console.print(f"{campaign.name}: {campaign.title} (Section {campaign.section})")
+    console.print(campaign.headline)
     console.print(f"{campaign.name}: {_design(campaign)}", markup=False)
 
 

@@ -427,7 +427,7 @@ def _run_checks(launch: Launch, campaign: AboutTheEngine, command: _Command) -> 
 
 def _print_head(launch: Launch, campaign: Campaign, notes: Iterable[str], console: Console) -> None:
     """Print the campaign, and notes on how the command line was read."""
-    console.print(f"{campaign.name}: {campaign.title} (Section {campaign.section})")
+    console.print(campaign.headline)
     for note in (*notes, *changed_pins(launch)):
         console.print(f"{campaign.name}: {note}", markup=False)
 

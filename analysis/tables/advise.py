@@ -49,7 +49,9 @@ def sensitivity(ledgers: Ledgers) -> Table:
                 ),
                 text_column("advice", "advice"),
             ),
-        ),
+        )
+        if rows
+        else (),
         origin=advice.origin,
         notes=(
             f"Advised: {advice.describe(advice.advised.arm)}. Default: "

@@ -127,7 +127,13 @@ class Campaign(Config):
     name: Name
     title: str
     section: str
-    """Section of the paper that describes the campaign."""
+    """Section of the paper that describes the campaign; "none" for a campaign of ours."""
+
+    @property
+    def headline(self) -> str:
+        """Name and title, and the section of the paper that describes it."""
+        where = "" if self.section == "none" else f" (Section {self.section})"
+        return f"{self.name}: {self.title}{where}"
 
     @classmethod
     def uses(cls, setting: str) -> bool:

@@ -24,6 +24,7 @@ from runners.vllm.faults import (
 from runners.vllm.load import WARMUP_TOKENS, Load, Measured, engine_request_id
 from runners.vllm.poller import Poller
 from runners.vllm.process import DEATH_WAIT_S, EngineProcess
+from runners.vllm.tokens import bias_to
 
 _LEAD_S = 0.5
 """Time before second 0 in which every sender gets ready."""
@@ -246,7 +247,7 @@ def _body(
     if salt is not None:
         body["cache_salt"] = salt
     if only_token is not None:
-        body["allowed_token_ids"] = [only_token]
+        body["logit_bias"] = {str(token): bias for token, bias in bias_to(only_token).items()}
     return json.dumps(body).encode()
 
 

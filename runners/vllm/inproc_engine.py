@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from runners.vllm.clock import at, now_ns, seconds_until
 from runners.vllm.load import WARMUP_TOKENS, engine_request_id
+from runners.vllm.tokens import bias_to
 
 _WAIT_S = 0.05
 _LEAD_S = 0.2
@@ -112,7 +113,7 @@ class _Driver:
                 temperature=0.0,
                 max_tokens=request["max_tokens"],
                 ignore_eos=True,
-                allowed_token_ids=None if only_token is None else [only_token],
+                logit_bias=None if only_token is None else bias_to(only_token),
             ),
         )
 

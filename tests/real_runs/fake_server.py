@@ -185,7 +185,7 @@ class Handler(BaseHTTPRequestHandler):
                 sent += 1
                 self.act_on_tokens(body)
             said = [3] if script.get("other_prompt") else prompt
-            token = body.get("allowed_token_ids", [7])[0] if script.get("obeys") else 7
+            token = int(next(iter(body.get("logit_bias", "7")))) if script.get("obeys") else 7
             choice = {"token_ids": [token] * now, "prompt_token_ids": said if sent == now else None}
             self.event({"choices": [choice]})
             if engine.drops and "warmup" not in body["request_id"]:

@@ -139,7 +139,7 @@ def test_the_engine_is_asked_for_the_only_token_of_an_output_and_for_no_other() 
     with_token, without = (
         json.loads(_body([5, 6], 3, request_id="a", only_token=token)) for token in (7, None)
     )
-    assert with_token.pop("allowed_token_ids") == [7]
+    assert with_token.pop("logit_bias") == {"7": 100.0}
     assert with_token == without
 
 
