@@ -255,16 +255,17 @@ def _print_pools(settings: EngineSettings, console: Console) -> None:
     if settings.budget_bytes is None:
         console.print("pools: as large as vLLM's memory allows; vLLM decides when it starts")
         return
-    memory, num_layers = settings.memory(), model.num_attention_layers
+    memory = settings.memory()
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("pool")
     for column in ("pages", "kept free", "page bytes", "bytes a layer", "bytes"):
         table.add_column(column, justify="right")
-    for pool, headroom in zip(memory.cache.pools, memory.admission.headroom_pages, strict=True):
+    for pool, headroom, num_bytes in zip(
+        memory.cache.pools, memory.admission.headroom_pages, settings.pool_bytes, strict=True
+    ):
         spec = pool.spec
-        numbers = (spec.num_pages, headroom, spec.page_bytes, spec.total_bytes)
-        cells = [f"{number:,}" for number in (*numbers, spec.total_bytes * num_layers)]
-        table.add_row(spec.name, *cells)
+        numbers = (spec.num_pages, headroom, spec.page_bytes, spec.total_bytes, num_bytes)
+        table.add_row(spec.name, *(f"{number:,}" for number in numbers))
     console.print(table)
     console.print(
         f"a single request takes {_pages(settings, model.max_model_tokens)} at "

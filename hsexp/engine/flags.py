@@ -20,9 +20,12 @@ from hsexp.config.base import ConfigError
 from hsexp.engine.geometry import model_of
 from hsexp.engine.paged import require_members
 from hsexp.engine.refusals import (
+    most_running,
     refuse_contradictions,
     refuse_features,
+    refuse_more_than_blocks,
     refuse_short_steps,
+    refuse_split_blocks,
     refuse_two_orders,
 )
 from hsexp.engine.settings import KEY, SCHEDULER, EngineSettings, ServingSettings
@@ -55,10 +58,16 @@ def apply_flags(args: EngineArgs, create: Callable[[], VllmConfig]) -> VllmConfi
         )
     wanted = ServingSettings.of(data)
     _derive(args, wanted, asynchronous=asynchronous)
-    config = create()
-    refuse_features(config)
-    settings = wanted.resolve(model_of(config), cap=config.scheduler_config.max_num_seqs)
+    is_open = args.max_num_seqs is None  # vLLM fills it in
+    config, settings = _resolved(wanted, create)
+    most = most_running(config, settings)
+    if is_open and most is not None and most < config.scheduler_config.max_num_seqs:
+        logger.info("max_num_seqs is %d: graphs want a block for each running request", most)
+        args.max_num_seqs = most
+        config, settings = _resolved(wanted, create)  # sizes of graphs follow from it
     layout = settings.layout
+    refuse_more_than_blocks(config, settings)
+    refuse_split_blocks(config, settings)
     refuse_short_steps(config, settings)
     refuse_two_orders(config, settings)
     require_members(settings)
@@ -70,6 +79,15 @@ def apply_flags(args: EngineArgs, create: Callable[[], VllmConfig]) -> VllmConfi
     if not asynchronous:
         logger.info("%s schedules without looking ahead: async_scheduling is off", SCHEDULER)
     return config
+
+
+def _resolved(
+    wanted: ServingSettings, create: Callable[[], VllmConfig]
+) -> tuple[VllmConfig, EngineSettings]:
+    """vLLM's configuration, and the settings that follow from it."""
+    config = create()
+    refuse_features(config)
+    return config, wanted.resolve(model_of(config), cap=config.scheduler_config.max_num_seqs)
 
 
 def _give_budget(config: VllmConfig, settings: EngineSettings) -> None:

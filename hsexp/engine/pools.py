@@ -19,6 +19,7 @@ from vllm.v1.kv_cache_interface import (
 
 from hsexp.config.base import ConfigError
 from hsexp.engine.paged import PagedLayout
+from hsexp.engine.refusals import refuse_more_than_blocks
 from hsexp.engine.settings import KEY, EngineSettings
 from hsexp.engine.targets import PatchError
 from hsexp.memory.geometry import SizedModel, StateGeometry
@@ -65,6 +66,7 @@ def plan_pools(
         settings = settings.within(min(available_bytes))
         vllm_config.additional_config |= settings.additional_config()
     max_tokens = vllm_config.model_config.max_model_len
+    refuse_more_than_blocks(vllm_config, settings)
     reason = settings.memory().never_fits(max_tokens - 1)
     if reason is not None:
         raise ConfigError(
@@ -94,16 +96,13 @@ def kv_cache_config(
     mamba = {n: spec for n, spec in specs.items() if isinstance(spec, MambaSpec)}
     _require_layers(settings, specs, attention, mamba)
     layout, plan = settings.layout, settings.plan
-    pages = [pool.page_bytes for pool in plan.pools]
     # vLLM's unit of attention is a kernel's block: a page, or one of several in it.
-    block_size = layout.kernel_block_size
-    blocks_per_page = layout.block_size // block_size
     attention_spec = replace(
         next(iter(attention.values())),
-        block_size=block_size,
-        page_size_padded=_padded(pages[0] // blocks_per_page, block_size * _token_bytes(settings)),
+        block_size=layout.kernel_block_size,
+        page_size_padded=settings.padded_block_bytes,
     )
-    mamba_spec = _mamba_spec(settings, next(iter(mamba.values())), pages[-1])
+    mamba_spec = _mamba_spec(settings, next(iter(mamba.values())), plan.pools[-1].page_bytes)
     tensors = _tensors(settings, list(attention), list(mamba))
     needed = sum(tensor.size for tensor in tensors)
     if needed > available_bytes:
@@ -252,10 +251,6 @@ def _require_geometry(settings: EngineSettings, name: str, spec: Any) -> None:
                 f"layer {name} has {field} {value}, but model {settings.model.name} has "
                 f"{planned[field]}: another model, or another state dtype"
             )
-
-
-def _token_bytes(settings: EngineSettings) -> int:
-    return StateGeometry.of(settings.model).kv_token_bytes
 
 
 def _padded(page_bytes: int, payload_bytes: int) -> int | None:

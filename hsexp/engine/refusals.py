@@ -7,7 +7,10 @@ scheduler, for engines whose configuration was made by hand.
 from typing import Any
 
 import vllm.envs as envs
-from vllm.config import VllmConfig
+from vllm.config import VllmConfig, set_current_vllm_config
+from vllm.v1.attention.backend import AttentionBackend
+from vllm.v1.attention.selector import get_attn_backend
+from vllm.v1.worker.utils import select_common_block_size
 
 from hsexp.config.base import ConfigError
 from hsexp.engine.settings import KEY, EngineSettings
@@ -82,6 +85,68 @@ def refuse_two_orders(vllm_config: VllmConfig, settings: EngineSettings) -> None
             f"scheduling_policy {policy} contradicts waiting {settings.waiting.name}: both decide "
             "who is admitted next; leave one of them out"
         )
+
+
+def most_running(vllm_config: VllmConfig, settings: EngineSettings) -> int | None:
+    """Most requests that vLLM's graphs can run; None where there is no limit, or not yet.
+
+    A full graph wants a block for each running request, and vLLM refuses a larger max_num_seqs
+    after it has loaded the weights. A request has one block at least, so a cap of all blocks admits
+    the same requests.
+    """
+    graphs = vllm_config.compilation_config.cudagraph_mode
+    if settings.budget_bytes is None or graphs is None or not graphs.has_full_cudagraphs():
+        return None
+    return settings.num_blocks
+
+
+def refuse_more_than_blocks(vllm_config: VllmConfig, settings: EngineSettings) -> None:
+    """Refuse more running requests than there are blocks, where steps run in graphs.
+
+    Raises:
+        ConfigError: names both numbers, and what to type instead.
+    """
+    most, asked = most_running(vllm_config, settings), vllm_config.scheduler_config.max_num_seqs
+    if most is not None and asked > most:
+        raise ConfigError(
+            f"max_num_seqs {asked} (admission.cap) exceeds the {most} blocks that organization "
+            f"{settings.organization.name} has under this budget, and graphs want a block for each "
+            f"running request: {most} is the most, and enforce_eager=true runs without graphs"
+        )
+
+
+def refuse_split_blocks(vllm_config: VllmConfig, settings: EngineSettings) -> None:
+    """Refuse an attention backend that splits padded blocks into smaller ones.
+
+    vLLM steps over the padding after a block of the size that it was given, and not after each part
+    of one: it would crash when it makes the cache, after the weights are loaded.
+
+    Raises:
+        ConfigError: names the backend, the organization, and what to type instead.
+    """
+    if settings.padded_block_bytes is None:
+        return
+    block_size = settings.layout.kernel_block_size
+    backend = _attention_backend(vllm_config)
+    with set_current_vllm_config(vllm_config):
+        part = select_common_block_size(block_size, [backend])
+    if part != block_size:
+        raise ConfigError(
+            f"attention backend {backend.get_name()} splits blocks of {block_size} tokens into "
+            f"blocks of {part}, and those of organization {settings.organization.name} are padded, "
+            "which vLLM cannot split: attention_backend=FLASH_ATTN and attention_backend="
+            "TRITON_ATTN split none, and organizations s1, s2 and d0 have no padding"
+        )
+
+
+def _attention_backend(vllm_config: VllmConfig) -> type[AttentionBackend]:
+    """The backend that vLLM will choose for the model's attention layers."""
+    model, cache = vllm_config.model_config, vllm_config.cache_config
+    with set_current_vllm_config(vllm_config):
+        backend: type[AttentionBackend] = get_attn_backend(
+            model.get_head_size(), model.dtype, cache.cache_dtype
+        )
+    return backend
 
 
 def _features(config: VllmConfig) -> dict[str, bool]:

@@ -102,14 +102,32 @@ class EngineSettings(MemoryConfig):
         )
 
     @property
-    def state_bytes(self) -> int:
-        """Bytes of the pools in all layers. A group without recurrent layers has no pool for their
+    def block_bytes(self) -> int:
+        """Bytes from one of the kernels' blocks to the next, padding included."""
+        layout = self.layout
+        return layout.attention_page_bytes * layout.kernel_block_size // layout.block_size
+
+    @property
+    def padded_block_bytes(self) -> int | None:
+        """The same where blocks are padded; None where keys and values fill them."""
+        payload = self.layout.kernel_block_size * self.layout.geometry.kv_token_bytes
+        return self.block_bytes if self.block_bytes > payload else None
+
+    @property
+    def pool_bytes(self) -> tuple[int, ...]:
+        """Bytes of each pool in all layers. A group without recurrent layers has no pool for their
         states alone."""
         model, (attention, *others) = self.model, self.plan.pools
         num_groups = model.num_attention_layers - model.num_empty_groups
-        return model.num_attention_layers * attention.total_bytes + num_groups * sum(
-            pool.total_bytes for pool in others
+        return (
+            model.num_attention_layers * attention.total_bytes,
+            *(num_groups * pool.total_bytes for pool in others),
         )
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of all pools in all layers."""
+        return sum(self.pool_bytes)
 
     def within(self, total_bytes: int) -> Self:
         """The settings with the largest budget whose pools take at most this, in all layers.

@@ -18,25 +18,27 @@ _DTYPES = {2: "bfloat16", 4: "float32"}
 
 
 def settings_of(config: VllmRunConfig) -> EngineSettings:
-    """What the plugin is told."""
-    return EngineSettings(
+    """What the plugin is told.
+
+    The cap is at most the number of blocks where steps run in graphs: vLLM wants a block for each
+    request that may run. A request has one at least, so that a cap of all blocks admits the same
+    requests.
+    """
+    told = EngineSettings(
         **config.memory_settings,
         budget_bytes=config.budget.bytes,
         max_leaves=0,  # requests of a campaign have one continuation each
     )
+    if is_eager(config) or told.admission.cap <= told.num_blocks:
+        return told
+    lowered = told.admission.model_copy(update={"cap": told.num_blocks})
+    return told.model_copy(update={"admission": lowered})
 
 
 def is_eager(config: VllmRunConfig) -> bool:
     """Whether steps run without graphs. A graph takes padded batches, and exact runs send every
     request through the model alone."""
     return config.hardware.eager or config.exact
-
-
-def max_running(config: VllmRunConfig) -> int:
-    """The cap. With graphs vLLM wants a block for each request that may run; a request has one at
-    least, so that a cap of all blocks admits the same requests."""
-    cap = config.admission.cap
-    return cap if is_eager(config) else min(cap, settings_of(config).num_blocks)
 
 
 def engine_arguments(config: VllmRunConfig, *, record: Path, trace: Path) -> dict[str, Any]:
@@ -46,11 +48,11 @@ def engine_arguments(config: VllmRunConfig, *, record: Path, trace: Path) -> dic
         record: where the scheduler writes down what it does.
         trace: where it writes its trace, if the cell is traced.
     """
-    organization = config.layout
+    organization, settings = config.layout, settings_of(config)
     return {
         "dtype": _dtype(config.model),
         "max_model_len": config.model.max_model_tokens,
-        "max_num_seqs": max_running(config),
+        "max_num_seqs": settings.admission.cap,
         "max_num_batched_tokens": config.scheduler.token_budget,
         "block_size": organization.kernel_block_size,
         "mamba_block_size": organization.checkpoint_grid,
@@ -62,7 +64,7 @@ def engine_arguments(config: VllmRunConfig, *, record: Path, trace: Path) -> dic
         "seed": 0,
         "scheduler_cls": SCHEDULER,
         "additional_config": {
-            **settings_of(config).additional_config(),
+            **settings.additional_config(),
             "hsexp_record": str(record),
             **({"hsexp_trace": str(trace)} if config.trace else {}),
         },

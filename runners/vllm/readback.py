@@ -9,7 +9,7 @@ from typing import Any
 
 from hsexp.engine.settings import label_text
 from hsexp.plan.run import VllmRunConfig
-from runners.vllm.command import max_running
+from runners.vllm.command import settings_of
 from runners.vllm.faults import KnobDiffers
 
 Report = Mapping[str, str]
@@ -44,7 +44,7 @@ def expected(config: VllmRunConfig) -> dict[str, str]:
             f"{pool.name}={pages}"
             for pool, pages in zip(pools, memory.admission.headroom_pages, strict=True)
         ),
-        "cap": max_running(config),
+        "cap": settings_of(config).admission.cap,
         "max_model_len": config.model.max_model_tokens,
         "max_num_batched_tokens": config.scheduler.token_budget,
     }

@@ -4,11 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from vllm import EngineArgs
 from vllm.config import VllmConfig
 from vllm.model_executor.models.registry import ModelRegistry, _RegisteredModel
+from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec
 
 from hsexp.engine.settings import SCHEDULER
+from hsexp.memory.geometry import ModelConfig
 
 FALCON_H1_7B = {
     "architectures": ["FalconH1ForCausalLM"],
@@ -168,3 +171,25 @@ def served_config(
         model,
         **{"scheduler_cls": SCHEDULER, "additional_config": {"hsexp": settings}} | arguments,
     )
+
+
+def layers_of(model: ModelConfig) -> dict[str, Any]:
+    """The specs of a model's layers, as vLLM collects them from loaded ones."""
+    dtype = {2: torch.bfloat16, 4: torch.float32}[model.dtype_bytes]
+    ssm_dtype = {2: torch.bfloat16, 4: torch.float32}[model.ssm_element_bytes]
+    channels = model.ssm_heads * model.ssm_head_dim + 2 * model.ssm_groups * model.d_state
+    attention = FullAttentionSpec(
+        block_size=512, num_kv_heads=model.num_kv_heads, head_size=model.head_dim, dtype=dtype
+    )
+    mamba = MambaSpec(
+        block_size=512,
+        shapes=(
+            (model.conv_width - 1, channels),
+            (model.ssm_heads, model.ssm_head_dim, model.d_state),
+        ),
+        dtypes=(dtype, ssm_dtype),
+        mamba_cache_mode="align",
+    )
+    return {f"attention.{i}": attention for i in range(model.num_attention_layers)} | {
+        f"mamba.{i}": mamba for i in range(model.num_recurrent_layers)
+    }

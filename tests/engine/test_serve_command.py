@@ -9,7 +9,7 @@ import commands
 import pytest
 from fastapi import FastAPI
 from hydra import compose, initialize_config_dir
-from served_configs import FALCON_H1_7B, write_config
+from served_configs import FALCON_H1_7B, GRANITE_4_H, write_config
 
 from hsexp import serve
 from hsexp.config.catalog import CONF
@@ -36,6 +36,22 @@ def test_a_plan_shows_pools_and_the_same_command_without_starting(
     assert ["recurrent", "29", "0", "1,594,368", "46,236,672", f"{46_236_672 * 44:,}"] in rows
     shown = shlex.split(printed[printed.index("vllm serve") :])
     assert shown[2:] == Command.parse(arguments).serve_arguments()
+
+
+def test_a_plan_counts_no_recurrent_pool_for_a_group_without_recurrent_layers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kinds = ["mamba", "attention"] * 3 + ["attention", "mamba", "mamba"]  # groups of 2, 2, 1 and 0
+    write_config(tmp_path, GRANITE_4_H | {"num_hidden_layers": len(kinds), "layer_types": kinds})
+    arguments = ["stage=plan", "organization=d0", f"model={tmp_path}", "budget_bytes=173015040"]
+    assert main([*arguments, "max_model_len=4096", "skip_tokenizer_init=true"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    (attention,) = (row for row in rows if row[:1] == ["attention"])
+    (recurrent,) = (row for row in rows if row[:1] == ["recurrent"])
+    a_layer, in_all = (int(number.replace(",", "")) for number in attention[-2:])
+    assert in_all == 4 * a_layer
+    a_layer, in_all = (int(number.replace(",", "")) for number in recurrent[-2:])
+    assert in_all == 3 * a_layer
 
 
 def test_a_server_of_a_measured_cell_has_one_route_of_the_developer_mode() -> None:

@@ -108,6 +108,8 @@ def test_graphs_never_have_more_requests_than_blocks() -> None:
         arguments = engine_arguments(config, record=Path("record"), trace=Path("trace"))
         num_blocks = settings_of(config).num_blocks
         assert arguments["max_num_seqs"] == min(config.admission.cap, num_blocks)
+        # The plugin is told the same number, or it would refuse the other one.
+        assert settings_of(config).admission.cap == arguments["max_num_seqs"]
         if num_blocks < config.admission.cap:
             assert expected(config)["cap"] == str(num_blocks)
             lowered[config.organization.name, config.budget.name] = num_blocks

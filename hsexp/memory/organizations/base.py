@@ -144,6 +144,11 @@ class Organization(ABC):
             ValueError: the budget is too small for a pool of two pages.
         """
 
+    @property
+    @abstractmethod
+    def attention_page_bytes(self) -> int:
+        """Bytes of a page of attention KV, padding included."""
+
     def build_attention(self, pools: Sequence[PagePool]) -> AttentionStore:
         """The store of attention KV over the planned pools."""
         return WholePages(pools[0], block_size=self.block_size)
@@ -226,6 +231,10 @@ class SharedPoolOrganization(Organization):
         self.block_size = config.block_size
         self.checkpoint_grid = config.checkpoint_grid
         self._require_whole_blocks()
+
+    @property
+    def attention_page_bytes(self) -> int:
+        return self.page_bytes
 
     def plan(self, nominal_bytes: int) -> PoolPlan:
         num_pages = nearest_pages(nominal_bytes, self.page_bytes)

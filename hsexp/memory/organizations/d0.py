@@ -91,6 +91,10 @@ class D0(Organization):
         )
         return PoolPlan(organization=self.name, nominal_bytes=nominal_bytes, pools=pools)
 
+    @property
+    def attention_page_bytes(self) -> int:
+        return self.unit_bytes
+
     def build_states(self, pools: Sequence[PagePool]) -> PagedStateStore:
         return PagedStateStore(pools[1], pages_per_state=self.geometry.composites)
 
