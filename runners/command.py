@@ -12,12 +12,12 @@ from analysis.errors import AnalysisError
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF
 from hsexp.config.launch import parse_launch
-from hsexp.config.overrides import quoted, refuse_several_options, refuse_unknown_device
+from hsexp.config.overrides import quoted, refuse_several_options, refuse_unknown_options
 from hsexp.config.searchpath import follow_hydra
 from hsexp.console import make_console
 from hsexp.ending import EXIT_REFUSED, file_fault, print_error, refused, stop_code
 from hsexp.ledger import LedgerError
-from hsexp.models.option import with_options
+from hsexp.models.option import names_path, with_options
 from runners import sweep
 from runners.launch import EXIT_FAILED_CELLS, Result, run_launch
 from runners.pool import WorkerStartError
@@ -35,7 +35,7 @@ def main() -> int:
     """Run the command line. Returns the exit code."""
     global _exit_code
     _exit_code, SweepFolder.path = 0, None
-    refuse_unknown_device(sys.argv[1:])
+    refuse_unknown_options(word for word in sys.argv[1:] if not names_path(word))
     sys.argv[1:] = quoted(with_options(sys.argv[1:]), "target")
     try:
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(run_task)()

@@ -36,9 +36,10 @@ from analysis.calibration.device_file import default_path, how_to_use
 from analysis.command import LEDGERS, parse_pairs, run
 from analysis.errors import AnalysisError
 from hsexp.config.base import Config
-from hsexp.config.catalog import CONF, as_override
+from hsexp.config.catalog import CONF, as_override, path_of
 from hsexp.config.fields import Name
 from hsexp.console import make_console
+from hsexp.models.reading import is_config
 
 _KEYS = ("device", "hardware", "model", "budget_bytes", "ledger", "out", "overwrite")
 
@@ -72,6 +73,7 @@ def main(arguments: Sequence[str]) -> None:
 
     Raises:
         AnalysisError: an argument is refused, or the engine did not run the grid.
+        ConfigError: there is no such model or device.
     """
     console = make_console()
     if not arguments or "--help" in arguments:
@@ -98,7 +100,11 @@ def main(arguments: Sequence[str]) -> None:
 
 def _config(given: dict[str, Any]) -> ProbeConfig:
     standing = yaml.safe_load((CONF / "probe.yaml").read_text(encoding="utf-8"))
-    return ProbeConfig.parse(standing | given, path="probe")
+    config = ProbeConfig.parse(standing | given, path="probe")
+    _ = path_of("device", config.hardware)
+    if not is_config(config.model):
+        _ = path_of("model", config.model)
+    return config
 
 
 def _run_grid(config: ProbeConfig, ledger: Path) -> None:

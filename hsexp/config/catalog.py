@@ -9,6 +9,7 @@ starts use the same folders.
 import json
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -111,16 +112,29 @@ def standing_options(group: str) -> list[str]:
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
+def groups() -> list[str]:
+    """Names of the groups in `conf`."""
+    return sorted(path.name for path in CONF.iterdir() if path.is_dir())
+
+
+def unknown_option(group: str, name: str) -> ConfigError:
+    """The refusal of an option that does not exist: lists those there are, nearest ones last."""
+    known = options(group)
+    near = get_close_matches(name.lower(), known, cutoff=0.0)
+    return ConfigError(
+        f"{group} {name!r} does not exist; choose from {', '.join(known)}; "
+        f"the nearest are {', '.join(near)}"
+    )
+
+
 def path_of(group: str, name: str) -> Path:
     """File of an option.
 
     Raises:
-        ConfigError: there is no such option; the message lists those there are.
+        ConfigError: there is no such option; names the nearest ones.
     """
     if name not in options(group):
-        raise ConfigError(
-            f"{group} {name!r} does not exist; choose from {', '.join(options(group))}"
-        )
+        raise unknown_option(group, name)
     paths = (folder / group / f"{name}.yaml" for folder in folders())
     return next(path for path in paths if path.is_file())
 

@@ -2,16 +2,17 @@
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob
 
 from hsexp.config.base import ConfigError
-from hsexp.config.catalog import options, standing_options
+from hsexp.config.catalog import groups, options, unknown_option
 
 _SEARCH_PATHS = ("config-dir", "cd", "hydra.searchpath")
+_NAME = r"[\w-]+"
+"""An option as it is typed; anything else is Hydra's grammar, such as a glob."""
 
 
 def refuse_several_options(overrides: Iterable[str]) -> None:
@@ -30,26 +31,24 @@ def refuse_several_options(overrides: Iterable[str]) -> None:
             )
 
 
-def refuse_unknown_device(arguments: Iterable[str]) -> None:
-    """Refuse a device that no file describes in one line, before Hydra does in many.
+def refuse_unknown_options(arguments: Iterable[str]) -> None:
+    """Refuse an option that no file describes in one line, before Hydra does in many.
 
-    A search path of the user's may have more devices: then it is left to Hydra.
+    A search path of the user's may have more options: then it is left to Hydra.
 
     Raises:
-        ConfigError: names the device and the nearest ones that there are.
+        ConfigError: names the group, the option, and the nearest ones that there are.
     """
-    given, known = list(arguments), standing_options("device")
+    given, known = list(arguments), set(groups())
     if any(word.lstrip("-+").startswith(_SEARCH_PATHS) for word in given):
         return
-    asked = [word.partition("=")[2] for word in given if word.startswith("device=")]
-    for name in (name for value in asked for name in value.split(",")):
-        if re.fullmatch(r"\w+", name) and name not in known:
-            near = get_close_matches(name.lower(), known, n=3, cutoff=0.4)
-            nearest = f"nearest are {', '.join(near)}; " if near else ""
-            raise ConfigError(
-                f"device {name!r} does not exist, neither fitted nor by a data sheet; {nearest}"
-                f"choose from {', '.join(known)}"
-            )
+    for word in given:
+        group, _, value = word.partition("=")
+        if group not in known:
+            continue
+        for name in value.split(","):  # a sweep has several
+            if re.fullmatch(_NAME, name) and name != "null" and name not in options(group):
+                raise unknown_option(group, name)
 
 
 def given_settings(overrides: Iterable[str]) -> dict[str, str]:

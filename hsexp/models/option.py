@@ -20,6 +20,12 @@ _KEY = "model"
 _SEARCH_PATH = "hydra.searchpath"
 
 
+def names_path(argument: str) -> bool:
+    """Whether this is `model=PATH`, and not an option of `conf/model`."""
+    key, _, value = argument.partition("=")
+    return key == _KEY and value not in standing_options(_KEY) and is_config(value)
+
+
 def with_options(arguments: Iterable[str]) -> list[str]:
     """The arguments, with a path in `model=PATH` replaced by the name of an option.
 
@@ -27,11 +33,7 @@ def with_options(arguments: Iterable[str]) -> list[str]:
         ConfigError: the model cannot be read, or the command line has a search path of its own.
     """
     given = list(arguments)
-    paths = {
-        place: value
-        for place, (key, _, value) in enumerate(word.partition("=") for word in given)
-        if key == _KEY and value not in standing_options(_KEY) and is_config(value)
-    }
+    paths = {place: word.partition("=")[2] for place, word in enumerate(given) if names_path(word)}
     if not paths:
         return given
     if any(word.lstrip("+").startswith(f"{_SEARCH_PATH}=") for word in given):

@@ -1,5 +1,6 @@
 """Bad input at the real entry: exit code not 0, the field and its value named, no ledger made."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,17 +9,15 @@ import commands
 import pytest
 from launches import Command, composed_data, planned
 
+from hsexp.__main__ import main
 from hsexp.config.base import ConfigError
+from hsexp.config.catalog import groups, options
 from hsexp.config.launch import parse_launch
+from hsexp.config.overrides import refuse_unknown_options
 from hsexp.ledger import Ledger
 from hsexp.plan.planner import make_plan
 
 REFUSED: list[tuple[list[str], str]] = [
-    # A choice that does not exist: Hydra names it and lists those that do.
-    (["campaign=q66"], "Could not find 'campaign/q66'"),
-    (["campaign=q6", "organization=s4"], "Could not find 'organization/s4'"),
-    (["campaign=q6", "budget=b0"], "Could not find 'budget/b0'"),
-    (["campaign=q6", "retention=k9"], "Could not find 'retention/k9'"),
     # Out of range.
     (["admission.headroom=1.2"], "admission.headroom must be less than 1, got 1.2"),
     (["admission.headroom=-0.1"], "admission.headroom must be greater than or equal to 0, got"),
@@ -116,6 +115,52 @@ def test_bad_input_is_refused_before_anything_runs(
     assert message in printed
     assert "Traceback" not in printed
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("group", groups())
+def test_an_option_that_does_not_exist_is_refused_in_one_line_with_the_nearest(
+    group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    campaign = [] if group == "campaign" else ["campaign=q6"]
+    monkeypatch.setattr(sys, "argv", ["hsexp", *campaign, f"{group}=nope", "ledger=ledger"])
+    assert main() == 2
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert line.startswith(f"error: {group} 'nope' does not exist; choose from ")
+    nearest = line.partition("; the nearest are ")[2].split(", ")
+    assert set(nearest) <= set(options(group)) and nearest != [""]
+    assert said.out == ""
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["campaign=q66"], "campaign 'q66' does not exist; .*; the nearest are q6, "),
+        (["campaign=q6", "organization=s4"], "organization 's4' does not exist"),
+        (["campaign=q6", "budget=b0"], "budget 'b0' does not exist"),
+        (["campaign=q6", "retention=k9"], "retention 'k9' does not exist"),
+        (["-m", "campaign=q6", "budget=b63,b36"], "budget 'b36' does not exist; .* are b83, b63, "),
+    ],
+)
+def test_an_option_that_does_not_exist_is_refused_before_hydra_composes(
+    arguments: list[str], message: str, command: Command, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        command(*arguments, "ledger=ledger")
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("value", ["null", "glob(b6*)", "choice(b63,b83)", "'b63'"])
+def test_what_is_no_name_is_left_to_hydra(value: str) -> None:
+    refuse_unknown_options(["campaign=q6", f"budget={value}"])
+
+
+def test_a_folder_is_a_model_and_no_option(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "nope").mkdir()
+    with pytest.raises(ConfigError, match=r"there is no nope/config\.json"):
+        command("campaign=q6", "model=nope")
 
 
 def settings_of(data: dict[str, Any], above: str = "") -> Iterator[str]:

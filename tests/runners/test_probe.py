@@ -6,6 +6,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from analysis.errors import AnalysisError
+from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF
 from hsexp.config.launch import parse_launch
 from hsexp.plan.planner import make_plan
@@ -69,3 +70,13 @@ def test_a_device_that_was_written_before_is_kept(
     (tmp_path / "mine.yaml").write_text("name: mine\n", encoding="utf-8")
     with pytest.raises(AnalysisError, match="overwrite=true replaces it"):
         probe.main(["device=mine", "out=mine.yaml"])
+
+
+@pytest.mark.parametrize("argument", ["model=nope", "hardware=nope"])
+def test_a_probe_of_what_does_not_exist_is_refused_before_it_writes(
+    argument: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="'nope' does not exist; choose from"):
+        probe.main(["device=mine", argument])
+    assert not any(tmp_path.iterdir())
