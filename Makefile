@@ -17,7 +17,7 @@ LOCK_FLAGS ?=
 TORCH_SOURCE ?= --torch-backend cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup setup-sweep setup-cpu setup-gpu lint test test-light test-engine mutate test-peer bench locks clean
+.PHONY: help demo setup setup-sweep setup-search setup-cpu setup-gpu lint test test-light test-engine mutate test-peer bench locks clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -28,6 +28,7 @@ demo: $(VENV)/.light  ## the paper's Q6 on the simulator: 360 runs, tables and f
 
 setup: $(VENV)/.dev  ## light install and the tools that `make test` needs
 setup-sweep: $(VENV)/.sweep  ## also Hydra's launchers for joblib, Ray and Slurm
+setup-search: $(VENV)/.search  ## also Hydra's Optuna sweeper, for searches
 setup-cpu: $(VENV)/.cpu  ## also vLLM for the CPU
 setup-gpu: $(VENV)/.gpu  ## also vLLM for CUDA
 
@@ -61,7 +62,7 @@ clean:  ## remove the environment and all caches, never a ledger
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # -- environment ---------------------------------------------------------------------------------
-# Stamps: .created < .light < .dev < .cpu, .gpu or .sweep. Shared packages have one pin in all locks, so a
+# Stamps: .created < .light < .dev < .cpu, .gpu, .sweep or .search. Shared packages have one pin in all locks, so a
 # later step never moves what an earlier one installed.
 
 $(VENV)/.created:
@@ -82,6 +83,10 @@ $(VENV)/.dev: requirements/dev.lock $(VENV)/.light
 $(VENV)/.sweep: requirements/sweep.lock $(VENV)/.dev
 	@test ! -e $(VENV)/.cpu -a ! -e $(VENV)/.gpu || { echo "$(VENV) holds vLLM, whose pins the launchers would move: VENV=.venv-sweep" >&2; exit 1; }
 	$(PIP) install --quiet -r requirements/sweep.lock
+	@touch $@
+
+$(VENV)/.search: requirements/search.lock $(VENV)/.dev
+	$(PIP) install --quiet -r requirements/search.lock
 	@touch $@
 
 # Without dependencies: the lock is complete, but for torchvision, torchaudio and torchcodec, which
@@ -116,4 +121,5 @@ locks:  ## resolve requirements/*.lock anew from pyproject.toml
 	$(COMPILE) --extra dev -c requirements/cpu.lock -o requirements/dev.lock
 	$(COMPILE) -c requirements/dev.lock -o requirements/light.lock
 	$(COMPILE) --extra sweep -c requirements/dev.lock -o requirements/sweep.lock
+	$(COMPILE) --extra search -c requirements/dev.lock -o requirements/search.lock
 	$(NEWER_PYTHON) $(COMPILE) - --extra dev --extra gpu -c requirements/dev.lock -o requirements/gpu.lock
