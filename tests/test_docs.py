@@ -68,6 +68,26 @@ def test_a_path_of_the_readme_exists(path: str) -> None:
     assert (ROOT / path).exists()
 
 
+INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("package", ["vllm", "torch", "llguidance"])
+def test_the_install_page_names_the_version_that_the_lock_has(package: str) -> None:
+    lock = (ROOT / "requirements" / "gpu.lock").read_text(encoding="utf-8")
+    (version,) = re.findall(rf"^{package}==(\S+)$", lock, flags=re.M)
+    named = re.findall(rf"\b{package}`? (\d+\.\d+\.\d+)", INSTALL, flags=re.I)
+    assert set(named) == {version}
+
+
+def test_every_lock_has_a_make_target_that_installs_it() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for lock in (ROOT / "requirements").glob("*.lock"):
+        assert f"install --quiet -r {lock.relative_to(ROOT)}" in makefile or (
+            f"install --quiet --no-deps -r {lock.relative_to(ROOT)}" in makefile
+        )
+        assert f"-o {lock.relative_to(ROOT)}" in makefile
+
+
 FAULTS = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
 NAMED_TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", FAULTS)))
 

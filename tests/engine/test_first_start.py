@@ -199,6 +199,8 @@ LAUNCHES = [
     *[("campaign=q1", f"device={name}") for name in GPUS if name != "a100_40gb"],
     ("campaign=q1", "model=granite_4_h", "device=h100"),
     ("campaign=q1", "organization=s3", "device=a100_40gb"),
+    # Fewer blocks than the cap: S0 has 56.
+    ("campaign=q1", "budget=bytes", "budget.bytes=90000000", "admission.cap=63"),
 ]
 REFUSED = {
     "live_separation": "scheduler.separate must be false unless engine is sim",
