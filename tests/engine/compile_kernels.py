@@ -77,7 +77,7 @@ def launch_all() -> None:
         batch = decode_batch(shape, NUM_ROWS, torch.bfloat16, generator, "cpu", tied=tied)
         x, dt, a, b, c, d, dt_bias = batch.tensors
         out = torch.empty_like(x)
-        update = batch.update(pages.view, pages.places, rows.source, rows.target, out)
+        update = batch.update(pages.view, pages.at(rows.source), pages.at(rows.target), out)
         state_update.fused_state_update(update, is_blackwell=False)
         mamba_ssm.selective_state_update(
             contiguous, x, dt, a, b, c, D=d, dt_bias=dt_bias, dt_softplus=True,
@@ -88,14 +88,14 @@ def launch_all() -> None:
     weight = torch.empty(CHANNELS, WIDTH, dtype=torch.bfloat16)
     bias = torch.empty(CHANNELS, dtype=torch.bfloat16)
     conv_update.conv_update(
-        x, lines.view, lines.places[0], rows.source, rows.target, weight, bias, "silu"
+        x, lines.view, lines.at(rows.source)[0], lines.at(rows.target)[0], weight, bias, "silu"
     )
     causal_conv1d.causal_conv1d_update(
         x, lines.view.transpose(1, 2), weight, bias, "silu", conv_state_indices=rows.target
     )
-    states = transfer.gather_states(pages.view, pages.places, rows.source)
-    transfer.scatter_states(pages.view, pages.places, rows.target, states)
-    transfer.carry_lines(lines.view, lines.places[0], rows.source, rows.target)
+    states = transfer.gather_states(pages.view, pages.at(rows.source))
+    transfer.scatter_states(pages.view, pages.at(rows.target), states)
+    transfer.carry_lines(lines.view, lines.at(rows.source)[0], lines.at(rows.target)[0])
 
 
 def compiled(kernel: Any, launch: dict[str, Any], capability: int) -> Any:
