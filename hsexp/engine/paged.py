@@ -173,7 +173,7 @@ def composites_of(common: Any, grid: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerPlaces:
-    """Where a layer's states lie, for some rows or for all composites."""
+    """Where the states of some rows lie in one layer."""
 
     pages: torch.Tensor
     """[member, row]: page ids, side by side for each member."""

@@ -149,6 +149,23 @@ def test_a_padded_row_leaves_nothing_of_the_batch_before(builder: Any) -> None:
     assert ids(full.source) == [5] + [NULL_ID] * 7
 
 
+def test_the_places_of_a_padded_row_are_none(builder: Any) -> None:
+    rows = builder.build(0, decodes(([5], 4, 1), PADDING)).hsexp_rows
+    # Two member pages and a line.
+    assert rows.source.T.tolist() == rows.target.T.tolist() == [[5, 25, 105], [0, 0, NO_LINE]]
+
+
+def test_a_state_that_is_entered_before_a_step_is_found_where_it_was_entered(builder: Any) -> None:
+    """Its id named other pages in the step before."""
+    table = paged.table()
+    assert table is not None
+    captured = builder.build_for_cudagraph_capture(decodes(*[([NULL_ID], 0, 1)] * 2)).hsexp_rows
+    builder.build(0, decodes(([5], 3, 1), ([6], 3, 1)))
+    table.enter([NewComposite(composite_id=5, pages=(5, 40), line=7)])
+    builder.build(0, decodes(([5], 4, 1), ([6], 4, 1)))
+    assert captured.source.T.tolist() == captured.target.T.tolist() == [[5, 40, 7], [6, 26, 106]]
+
+
 def test_a_first_token_among_decodes_starts_from_nothing_in_the_same_place(builder: Any) -> None:
     """A prompt of one token has the shape of a decode, so a captured graph runs it. vLLM counts it
     as a prefill and leaves its own buffers as they were in the step before."""
@@ -261,6 +278,14 @@ def test_each_recurrent_layer_finds_its_own_part_of_a_checkpoint(
         table.bind(layer, words.view(torch.int8).view(7, 1, 1, 32))
         conv_lines, ssm_pages = layer.kv_cache
         states = layer.hsexp_states
+        rows = table.find(torch.tensor([0, 5]), torch.tensor([5, 0]))
+        for places, row in ((rows.source, 1), (rows.target, 0)):
+            here = states.of(places)
+            assert torch.equal(here.pages[:, row], states.members[:, 5])
+            assert torch.equal(here.lines[row], states.lines[5])
+            # No layer looks its places up again.
+            shared = here.pages.untyped_storage(), here.lines.untyped_storage()
+            assert {part.data_ptr() for part in shared} == {places.untyped_storage().data_ptr()}
         assert states.members.shape[0] == layout.num_members and states.members.is_contiguous()
         found += [
             divmod(int(ssm_pages[states.members[0, 5]].flatten()[0]), 8),

@@ -82,9 +82,9 @@ def _state_update_kernel(
     place = head // HEADS_PER_MEMBER * stride_member + row
     source_page = tl.load(source_ptr + place).to(tl.int64)
     target_page = tl.load(target_ptr + place).to(tl.int64)
-    if target_page <= 0:  # a row that pads the batch owns no state
-        tl.store(out_ptrs, tl.zeros((BLOCK_DIM,), tl.float32), mask=in_dims)
-        return
+    # A row that pads the batch owns no state. A mask and not a branch, which would wait for one
+    # place and then load the other.
+    is_owned = target_page > 0
 
     tile = (
         head % HEADS_PER_MEMBER * stride_page_head
@@ -93,7 +93,9 @@ def _state_update_kernel(
     )
     source_ptrs = pages_ptr + source_page * stride_page + tile
     target_ptrs = pages_ptr + target_page * stride_page + tile
-    state = tl.load(source_ptrs, mask=in_tile & (source_page > 0), other=0.0).to(tl.float32)
+    state = tl.load(source_ptrs, mask=in_tile & is_owned & (source_page > 0), other=0.0).to(
+        tl.float32
+    )
 
     x_ptrs = x_ptr + row * stride_x_row + head * stride_x_head + dims * stride_x_dim
     x = tl.load(x_ptrs, mask=in_dims, other=0.0).to(tl.float32)
@@ -123,8 +125,9 @@ def _state_update_kernel(
     state = state * decay + db * x[:, None]
     out = tl.sum(state * c[None, :], axis=1)
     out += x * d
-    tl.store(target_ptrs, state.to(target_ptrs.dtype.element_ty), mask=in_tile)
-    tl.store(out_ptrs, out, mask=in_dims)
+    tl.store(target_ptrs, state.to(target_ptrs.dtype.element_ty), mask=in_tile & is_owned)
+    tl.store(out_ptrs, out, mask=in_dims & is_owned)
+    tl.store(out_ptrs, tl.zeros((BLOCK_DIM,), tl.float32), mask=in_dims & (target_page <= 0))
 
 
 def fused_state_update(update: DecodeUpdate, *, is_blackwell: bool) -> None:
