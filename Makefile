@@ -17,7 +17,7 @@ LOCK_FLAGS ?=
 TORCH_SOURCE ?= --torch-backend cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup setup-sweep setup-search setup-cpu setup-gpu lint test test-light test-engine mutate test-peer bench locks clean
+.PHONY: help demo setup setup-sweep setup-search setup-cpu setup-gpu lint test test-light test-engine test-triton mutate test-peer bench locks clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -50,6 +50,9 @@ test-engine: $(VENV)/.cpu  ## real vLLM on this CPU: one schedule, equal bits, e
 
 mutate: $(VENV)/.dev  ## is wrong code noticed? 25 minutes; some of it: make mutate ONLY="a-name other-*"
 	$(RUN) tests/mutations/mutate.py $(ONLY)
+
+test-triton: $(VENV)/.cpu  ## the GPU's kernels under three Triton versions, which it installs beside each other
+	$(RUN) tests/engine/triton_versions.py $(VERSIONS)
 
 test-peer: $(VENV)/.cpu  ## vLLM's own unit tests over our memory, in minutes; not part of `make test`
 	$(RUN) tests/peer/peer_run.py $(ORGANIZATIONS)

@@ -148,6 +148,14 @@ class States:
         order = self._permutation(num_composites) + 1
         return list(order[: num_sets * num_rows].view(num_sets, num_rows).to(DEVICE))
 
+    def pages_of(self, composites: "list[torch.Tensor]") -> "list[torch.Tensor]":
+        """[members, rows] of each batch: looked up before, as an engine does once a step."""
+        return [self.members.index_select(1, rows) for rows in composites]
+
+    def lines_of(self, composites: "list[torch.Tensor]") -> "list[torch.Tensor]":
+        """[rows] of each batch."""
+        return [self.lines.index_select(0, rows) for rows in composites]
+
     def random(self, *shape: int) -> "torch.Tensor":
         import torch
 
@@ -190,8 +198,10 @@ def decode_update(states: States, num_rows: int) -> Operation:
     out = torch.empty_like(x)
     update = FusedOps().state_update
     token = {"x": x, "dt": dt, "a": a, "b": b, "c": c, "d": d, "dt_bias": dt_bias, "out": out}
-    places = {"ssm_pages": states.pages, "members": states.members}
-    updates = [DecodeUpdate(**places, source=rows, target=rows, **token) for rows in composites]
+    updates = [
+        DecodeUpdate(ssm_pages=states.pages, source=pages, target=pages, **token)
+        for pages in states.pages_of(composites)
+    ]
 
     def fused(turn: int) -> None:
         update(updates[turn])
@@ -220,6 +230,7 @@ def convolution_update(states: States, num_rows: int) -> Operation:
     from hsexp.engine.kernels.conv_update import conv_update
 
     composites = states.batches(num_rows, NUM_LINES)
+    lines = states.lines_of(composites)
     x, weight, bias = (
         states.random(num_rows, CHANNELS),
         states.random(CHANNELS, WIDTH),
@@ -227,8 +238,7 @@ def convolution_update(states: States, num_rows: int) -> Operation:
     )
 
     def slots(turn: int) -> None:
-        rows = composites[turn]
-        conv_update(x, states.conv_lines, states.lines, rows, rows, weight, bias, "silu")
+        conv_update(x, states.conv_lines, lines[turn], lines[turn], weight, bias, "silu")
 
     def contiguous(turn: int) -> None:
         causal_conv1d_update(
@@ -250,9 +260,10 @@ def gather(states: States, num_rows: int) -> Operation:
     from hsexp.engine.kernels.transfer import gather_states
 
     composites = states.batches(num_rows, NUM_STATES)
+    pages = states.pages_of(composites)
 
     def paged(turn: int) -> None:
-        gather_states(states.pages, states.members, composites[turn])
+        gather_states(states.pages, pages[turn])
 
     def contiguous(turn: int) -> None:
         torch.index_select(states.contiguous, 0, composites[turn])
@@ -269,11 +280,11 @@ def scatter(states: States, num_rows: int) -> Operation:
     from hsexp.engine.kernels.transfer import scatter_states
 
     composites = states.batches(num_rows, NUM_STATES)
-    long = [rows.long() for rows in composites]
+    long, pages = [rows.long() for rows in composites], states.pages_of(composites)
     dense = states.random(num_rows, NUM_HEADS, HEAD_DIM, D_STATE)
 
     def paged(turn: int) -> None:
-        scatter_states(states.pages, states.members, composites[turn], dense)
+        scatter_states(states.pages, pages[turn], dense)
 
     def contiguous(turn: int) -> None:
         states.contiguous.index_copy_(0, long[turn], dense)

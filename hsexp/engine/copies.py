@@ -49,6 +49,10 @@ def change_tables(runner: Any, changes: Iterable[TableChange]) -> None:
             ]
 
 
+_WORDS = (torch.complex128, torch.int64, torch.int32, torch.int16, torch.int8)
+"""Types by size; all are copied as bits."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Places:
     """The raw memory of all layers."""
@@ -102,8 +106,21 @@ def _copy(places: Sequence[torch.Tensor], pairs: Sequence[tuple[int, int]]) -> N
     sources, targets = async_tensor_h2d(
         list(pairs), dtype=torch.int64, device=places[0].device
     ).unbind(1)
-    for place in places:
+    for place in map(in_words, places):
         place[targets] = place[sources]
+
+
+def in_words(place: torch.Tensor) -> torch.Tensor:
+    """The rows of a buffer as [rows, words], in the largest words that they are made of: 16 bytes
+    where their size, distance and address allow it.
+
+    Args:
+        place: [rows, ...], each row contiguous.
+    """
+    rows = place.view(len(place), -1).view(torch.int8)
+    bounds = (rows.shape[1], rows.stride(0), rows.data_ptr())
+    word = next(word for word in _WORDS if all(n % word.itemsize == 0 for n in bounds))
+    return rows.view(word)
 
 
 def _independent(copies: Sequence[Copy]) -> Iterator[list[Copy]]:

@@ -10,7 +10,8 @@ the table. Page ids are the same in the buffers of all attention layers.
 
 The scheduler sends rows of the table for states that are first used in a step. A step reads the
 state that its request had before (source) and writes the one that it has now (target), which are
-the same except at a boundary; the kernels find both through the table.
+the same except at a boundary. Both are looked up in the table once a step, before the first layer;
+kernels get the places that were found.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +25,7 @@ from vllm.utils.math_utils import round_up
 from vllm.utils.torch_utils import async_tensor_h2d
 
 from hsexp.config.base import ConfigError
-from hsexp.engine.kernels.ops import PagedOps
+from hsexp.engine.kernels.ops import NO_PAGE, PagedOps
 from hsexp.engine.manager import NULL_ID, NewComposite
 from hsexp.engine.settings import EngineSettings
 from hsexp.memory.checkpoint import NO_LINE
@@ -138,52 +139,46 @@ def require_members(settings: EngineSettings) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class StateRows:
-    """The states of a step's requests, decodes first: composite ids [requests] int32."""
+    """Where the states of a step's requests lie, decodes first: [place, request] int32.
+
+    The places of all layers of an attention layer, as in `CompositeTable.places`; a layer takes its
+    own (`LayerStates.of`).
+    """
 
     source: torch.Tensor
-    """What a request reads; the null id where it has no state yet."""
+    """What a request reads; the null id's places where it has no state yet."""
     target: torch.Tensor
-    """What it writes; the null id for a row that only pads a batch."""
+    """What it writes; the null id's places for a row that only pads a batch."""
 
-    @classmethod
-    def of(cls, common: Any, grid: int) -> "StateRows":
-        """Read the rows from vLLM's common metadata, without waiting for the device.
-
-        Args:
-            common: CommonAttentionMetadata of the Mamba group.
-            grid: tokens between checkpoints.
-        """
-        ids, computed = common.block_table_tensor, common.compute_num_computed_tokens()
-
-        def at(num_tokens: torch.Tensor) -> torch.Tensor:
-            position = ((num_tokens - 1) // grid).clamp(min=0).long()
-            return ids.gather(1, position.unsqueeze(1)).squeeze(1)
-
-        source = torch.where(computed > 0, at(computed), NULL_ID)
-        return cls(source=source, target=at(common.seq_lens))
-
-    def __getitem__(self, rows: slice) -> "StateRows":
-        return StateRows(source=self.source[rows], target=self.target[rows])
+    def __getitem__(self, requests: slice) -> "StateRows":
+        return StateRows(source=self.source[:, requests], target=self.target[:, requests])
 
 
-class RowBuffers:
-    """Where captured CUDA graphs find the rows: the same addresses at every replay."""
+def composites_of(common: Any, grid: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """(source, target): ids [requests] of the composites that a step's requests read and write, or
+    the null id. Read from vLLM's common metadata, without waiting for the device.
 
-    def __init__(self, max_rows: int, device: torch.device) -> None:
-        self._rows = StateRows(
-            source=torch.full((max_rows,), NULL_ID, dtype=torch.int32, device=device),
-            target=torch.full((max_rows,), NULL_ID, dtype=torch.int32, device=device),
-        )
+    Args:
+        common: CommonAttentionMetadata of the Mamba group.
+        grid: tokens between checkpoints.
+    """
+    ids, computed = common.block_table_tensor, common.compute_num_computed_tokens()
 
-    def stage(self, rows: StateRows) -> StateRows:
-        """The rows at their fixed addresses. A batch beyond every graph is returned as it is."""
-        num_rows = rows.target.shape[0]
-        if num_rows > self._rows.target.shape[0]:
-            return rows
-        staged = self._rows[:num_rows]
-        staged.source.copy_(rows.source, non_blocking=True)
-        staged.target.copy_(rows.target, non_blocking=True)
-        return staged
+    def at(num_tokens: torch.Tensor) -> torch.Tensor:
+        position = ((num_tokens - 1) // grid).clamp(min=0).long()
+        return ids.gather(1, position.unsqueeze(1)).squeeze(1)
+
+    return torch.where(computed > 0, at(computed), NULL_ID), at(common.seq_lens)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerPlaces:
+    """Where the states of some rows lie in one layer."""
+
+    pages: torch.Tensor
+    """[member, row]: page ids, side by side for each member."""
+    lines: torch.Tensor
+    """[row]"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,6 +190,14 @@ class LayerStates:
     """[member, composite id]: a contiguous row of page ids for each member."""
     lines: torch.Tensor
     """[composite id]"""
+    first_place: int
+    """Of its members among the places of a composite."""
+    line_place: int
+
+    def of(self, places: torch.Tensor) -> LayerPlaces:
+        """This layer's part of [place, row]."""
+        pages = places[self.first_place : self.first_place + len(self.members)]
+        return LayerPlaces(pages=pages, lines=places[self.line_place])
 
 
 def ops_for(device: torch.device) -> PagedOps:
@@ -226,12 +229,13 @@ class CompositeTable:
         # In whole 16 bytes, so that all layers' parts are aligned alike: one compilation for all.
         rows = round_up(layout.num_pages, 4)
         num_members = layout.num_composites * layout.num_members
-        self.members = torch.zeros((num_members, rows), dtype=torch.int32, device=device)
-        """[member, composite id], members of one layer after those of another."""
-        self.lines = torch.full(
-            (layout.num_composites, rows), NO_LINE, dtype=torch.int32, device=device
-        )
-        """[layer of an attention layer, composite id]"""
+        num_places = num_members + layout.num_composites
+        self.places = torch.full((num_places, rows), NO_PAGE, dtype=torch.int32, device=device)
+        """[place, composite id]: the members, then the lines. Nothing enters the null id."""
+        self.members, self.lines = self.places[:num_members], self.places[num_members:]
+        """[member, composite id], members of one layer after those of another, and
+        [layer of an attention layer, composite id]."""
+        self.lines.fill_(NO_LINE)
 
     def bind(self, layer: Any, pages: torch.Tensor) -> None:
         """Give a MambaMixer2 layer its part of the table, and its views of its raw pages."""
@@ -241,6 +245,8 @@ class CompositeTable:
             ops=self.ops,
             members=self.members[composite * num_members : (composite + 1) * num_members],
             lines=self.lines[composite],
+            first_place=composite * num_members,
+            line_place=len(self.members) + composite,
         )
 
     def enter(self, composites: Iterable[NewComposite]) -> None:
@@ -262,10 +268,42 @@ class CompositeTable:
             )
             for key, new in latest.items()
         ]
-        packed = async_tensor_h2d(rows, dtype=torch.int32, device=self.members.device)
-        ids = packed[:, 0].long()
-        self.members[:, ids] = packed[:, 1 : 1 + num_members].T
-        self.lines[:, ids] = packed[:, 1 + num_members :].T
+        packed = async_tensor_h2d(rows, dtype=torch.int32, device=self.places.device)
+        self.places[:, packed[:, 0].long()] = packed[:, 1:].T
+
+    def find(
+        self, source: torch.Tensor, target: torch.Tensor, staged: StateRows | None = None
+    ) -> StateRows:
+        """Where composites lie; one gather for what is read and one for what is written, and all
+        layers use them.
+
+        Args:
+            source, target: [requests] int32, composite ids, the null id for none.
+            staged: where to write the places; a captured graph reads them there.
+        """
+        if staged is None:
+            staged = StateRows(
+                source=self.places.new_empty((len(self.places), len(source))),
+                target=self.places.new_empty((len(self.places), len(target))),
+            )
+        torch.index_select(self.places, 1, source, out=staged.source)
+        torch.index_select(self.places, 1, target, out=staged.target)
+        return staged
+
+
+class RowBuffers:
+    """Where captured CUDA graphs find places: the same addresses at every replay."""
+
+    def __init__(self, table: CompositeTable, max_rows: int) -> None:
+        null = torch.full((max_rows,), NULL_ID, dtype=torch.int32, device=table.places.device)
+        self._table, self._max_rows = table, max_rows
+        self._rows = table.find(null, null)
+
+    def stage(self, source: torch.Tensor, target: torch.Tensor) -> StateRows:
+        """The places of composites, at the fixed addresses unless no graph has so many rows."""
+        num_rows = len(target)
+        staged = self._rows[:num_rows] if num_rows <= self._max_rows else None
+        return self._table.find(source, target, staged)
 
 
 _table: CompositeTable | None = None

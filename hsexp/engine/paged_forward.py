@@ -1,8 +1,8 @@
 """Mamba2's convolution and scan over paged states: stock arithmetic, other addresses.
 
-Decode passes composites straight to the kernels; nothing is gathered, and nothing waits for the
-device, so that a batch of decodes can be captured in a CUDA graph. Prefill keeps vLLM's convolution
-and scan, between a gather and a scatter of whole states.
+Decode passes the step's places straight to the kernels; no state is gathered, and nothing waits for
+the device, so that a batch of decodes can be captured in a CUDA graph. Prefill keeps vLLM's
+convolution and scan, between a gather and a scatter of whole states.
 """
 
 from typing import Any
@@ -59,9 +59,10 @@ def _prefill(
     out: torch.Tensor,
 ) -> None:
     ops, (conv_lines, ssm_pages) = paged.ops, mixer.kv_cache
+    source, target = paged.of(rows.source), paged.of(rows.target)
     num_tokens, num_heads, num_groups = _sizes(mixer, hidden_b_c)
     # vLLM's kernel can write another line than it reads, but not for chunks shorter than a line.
-    ops.carry_lines(conv_lines, paged.lines, rows.source, rows.target)
+    ops.carry_lines(conv_lines, source.lines, target.lines)
     hidden_b_c = causal_conv1d_fn(
         hidden_b_c.transpose(0, 1),
         mixer.conv_weights,
@@ -69,7 +70,7 @@ def _prefill(
         activation=mixer.activation,
         conv_states=conv_lines.transpose(1, 2),
         has_initial_state=metadata.has_initial_states_p,
-        cache_indices=paged.lines[rows.target],
+        cache_indices=target.lines,
         # Line 0 is never handed out and -1 means no line: the default would process it on a GPU.
         null_block_id=NO_LINE,
         metadata=metadata,
@@ -78,7 +79,7 @@ def _prefill(
     hidden, b, c = mixer.split_hidden_states_B_C_fn(hidden_b_c)
     initial_states = None
     if metadata.has_initial_states_p is not None and metadata.prep_initial_states:
-        initial_states = ops.gather_states(ssm_pages, paged.members, rows.source)
+        initial_states = ops.gather_states(ssm_pages, source.pages)
     states = mamba_chunk_scan_combined_varlen(
         hidden.view(num_tokens, num_heads, mixer.head_dim),
         dt,
@@ -100,7 +101,7 @@ def _prefill(
         out=out.view(num_tokens, -1, mixer.head_dim),
         state_dtype=ssm_pages.dtype,
     )
-    ops.scatter_states(ssm_pages, paged.members, rows.target, states)
+    ops.scatter_states(ssm_pages, target.pages, states)
 
 
 def _decode(
@@ -112,13 +113,13 @@ def _decode(
     out: torch.Tensor,
 ) -> None:
     ops, (conv_lines, ssm_pages) = paged.ops, mixer.kv_cache
+    source, target = paged.of(rows.source), paged.of(rows.target)
     num_tokens, num_heads, num_groups = _sizes(mixer, hidden_b_c)
     hidden_b_c = ops.conv_update(
         hidden_b_c,
         conv_lines,
-        paged.lines,
-        rows.source,
-        rows.target,
+        source.lines,
+        target.lines,
         mixer.conv_weights,
         mixer.conv1d.bias,
         mixer.activation,
@@ -128,9 +129,8 @@ def _decode(
     ops.state_update(
         DecodeUpdate(
             ssm_pages=ssm_pages,
-            members=paged.members,
-            source=rows.source,
-            target=rows.target,
+            source=source.pages,
+            target=target.pages,
             x=hidden.view(num_tokens, num_heads, mixer.head_dim),
             dt=dt[:, :, None].expand(-1, -1, mixer.head_dim),
             a=mixer.A[:, None, None].expand(-1, mixer.head_dim, mixer.ssm_state_size).float(),

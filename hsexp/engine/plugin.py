@@ -276,8 +276,9 @@ def _with_row_buffers(stock: Callable[..., Any]) -> Callable[..., Any]:
         from hsexp.engine import paged
 
         stock(self, *args, **kwargs)
-        if paged.table() is not None:
-            self.hsexp_buffers = paged.RowBuffers(self.decode_cudagraph_max_bs, self.device)
+        table = paged.table()
+        if table is not None:
+            self.hsexp_buffers = paged.RowBuffers(table, self.decode_cudagraph_max_bs)
             # Every metadata object is built with its rows, never copied from another group's.
             self.supports_update_block_table = False
 
@@ -291,14 +292,16 @@ def _with_rows(stock: Callable[..., Any]) -> Callable[..., Any]:
         from hsexp.engine import paged
 
         metadata = stock(self, common_prefix_len, common_attn_metadata, *args, **kwargs)
-        if paged.table() is not None:
-            rows = paged.StateRows.of(common_attn_metadata, self.kv_cache_spec.block_size)
+        table = paged.table()
+        if table is not None:
+            composites = paged.composites_of(common_attn_metadata, self.kv_cache_spec.block_size)
             # vLLM picks a full graph by shape alone, one token a request, so that is when its rows
             # are staged: also for a first token, which vLLM's own metadata counts as a prefill.
             full_graphs = self.compilation_config.cudagraph_mode.has_full_cudagraphs()
             if full_graphs and common_attn_metadata.max_query_len == 1:
-                rows = self.hsexp_buffers.stage(rows)
-            metadata.hsexp_rows = rows
+                metadata.hsexp_rows = self.hsexp_buffers.stage(*composites)
+            else:
+                metadata.hsexp_rows = table.find(*composites)
         return metadata
 
     return build

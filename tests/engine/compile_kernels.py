@@ -4,7 +4,8 @@
 
 Each wrapper is called once over states of Falcon-H1-7B in bfloat16, and what it would have launched
 is compiled. The result tells for each capability and kernel how many arithmetic instructions of
-which kind it has, and how many bytes its registers spill.
+which kind it has, how many loads wait for one another, how many bytes a load takes at once, and how
+many bytes its registers spill.
 """
 
 import json
@@ -77,7 +78,7 @@ def launch_all() -> None:
         batch = decode_batch(shape, NUM_ROWS, torch.bfloat16, generator, "cpu", tied=tied)
         x, dt, a, b, c, d, dt_bias = batch.tensors
         out = torch.empty_like(x)
-        update = batch.update(pages.view, pages.places, rows.source, rows.target, out)
+        update = batch.update(pages.view, pages.at(rows.source), pages.at(rows.target), out)
         state_update.fused_state_update(update, is_blackwell=False)
         mamba_ssm.selective_state_update(
             contiguous, x, dt, a, b, c, D=d, dt_bias=dt_bias, dt_softplus=True,
@@ -88,14 +89,14 @@ def launch_all() -> None:
     weight = torch.empty(CHANNELS, WIDTH, dtype=torch.bfloat16)
     bias = torch.empty(CHANNELS, dtype=torch.bfloat16)
     conv_update.conv_update(
-        x, lines.view, lines.places[0], rows.source, rows.target, weight, bias, "silu"
+        x, lines.view, lines.at(rows.source)[0], lines.at(rows.target)[0], weight, bias, "silu"
     )
     causal_conv1d.causal_conv1d_update(
         x, lines.view.transpose(1, 2), weight, bias, "silu", conv_state_indices=rows.target
     )
-    states = transfer.gather_states(pages.view, pages.places, rows.source)
-    transfer.scatter_states(pages.view, pages.places, rows.target, states)
-    transfer.carry_lines(lines.view, lines.places[0], rows.source, rows.target)
+    states = transfer.gather_states(pages.view, pages.at(rows.source))
+    transfer.scatter_states(pages.view, pages.at(rows.target), states)
+    transfer.carry_lines(lines.view, lines.at(rows.source)[0], lines.at(rows.target)[0])
 
 
 def compiled(kernel: Any, launch: dict[str, Any], capability: int) -> Any:
@@ -104,16 +105,58 @@ def compiled(kernel: Any, launch: dict[str, Any], capability: int) -> Any:
     for index, (name, parameter) in enumerate(zip(kernel.arg_names, kernel.params, strict=True)):
         value = launch[name]
         is_tensor = isinstance(value, torch.Tensor)
-        if parameter.is_constexpr or value is None or (not is_tensor and value == 1):
+        specialized = not parameter.do_not_specialize
+        if (
+            parameter.is_constexpr
+            or value is None
+            or (specialized and not is_tensor and value == 1)
+        ):
             signature[name], constants[name] = "constexpr", value
             continue
         signature[name] = mangle_type(value) if is_tensor else "i32"
         address = value.data_ptr() if is_tensor else value
-        if address % 16 == 0 and not parameter.do_not_specialize_on_alignment:
+        aligned = specialized and not parameter.do_not_specialize_on_alignment
+        if aligned and address % 16 == 0:
             attributes[(index,)] = [["tt.divisibility", 16]]
     source = ASTSource(kernel, signature, constants, attributes)
     options = {"num_warps": launch.get("num_warps", 4)}
     return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+
+
+def load_chain(ptx: str) -> int:
+    """Most loads from global memory of which each needs the one before: for its address, for its
+    mask, or for the branch that leads to it.
+
+    Reads the code from top to bottom, so of a loop it sees one turn.
+    """
+    depths: dict[str, int] = {}
+    branched = longest = 0
+    for statement in re.split(r"[;\n]", ptx):
+        found = re.fullmatch(r"\s*(?:@!?(%p\d+)\s+)?([a-z][\w.:]*)\s*(.*)", statement)
+        if found is None:
+            continue
+        guard, operation, operands = found.groups(default="")
+        stores = operation.startswith(("st.", "bra", "bar", "ret"))
+        target, _, sources = ("", "", operands) if stores else _parted(operands)
+        needed = re.findall(r"%\w+", f"{guard} {sources}")
+        depth = max([branched, *(depths.get(register, 0) for register in needed)])
+        if operation.startswith("ld.global"):
+            depth += 1
+            longest = max(longest, depth)
+        if operation.startswith("bra"):
+            branched = depth
+        for register in re.findall(r"%\w+", target):
+            # Under a guard the register may keep what it had.
+            depths[register] = max(depth, depths.get(register, 0) if guard else 0)
+    return longest
+
+
+def _parted(operands: str) -> tuple[str, str, str]:
+    """What an instruction writes, a comma, and what it reads."""
+    found = re.match(r"(\{[^}]*\}|[^,]*)(,?)(.*)", operands)
+    assert found is not None
+    target, comma, sources = found.groups()
+    return target, comma, sources
 
 
 def described(ptx: str, capability: int) -> dict[str, Any]:
@@ -131,7 +174,13 @@ def described(ptx: str, capability: int) -> dict[str, Any]:
             check=True,
         )
     spilled = [int(count) for count in re.findall(r"(\d+) bytes spill", done.stderr)]
-    return {"arithmetic": dict(arithmetic), "spilled_bytes": sum(spilled)}
+    widths = re.findall(r"\bld\.global[\w.:]*?(?:\.v(\d))?\.[a-z](\d+)\b", ptx)
+    return {
+        "arithmetic": dict(arithmetic),
+        "spilled_bytes": sum(spilled),
+        "load_chain": load_chain(ptx),
+        "widest_load_bytes": max(int(count or 1) * int(bits) // 8 for count, bits in widths),
+    }
 
 
 def main(result_path: str, capabilities: list[int]) -> None:

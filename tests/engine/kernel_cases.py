@@ -109,6 +109,20 @@ class Pool:
         )
         return self._rows
 
+    def at(self, composites: torch.Tensor) -> torch.Tensor:
+        """[places of a state, rows]: where the rows' composites lie, as a step stages it.
+
+        It is a part of a wider buffer, between places of other states. What is not positive is at
+        the places of composite 0.
+        """
+        found = self.places.index_select(1, composites.clamp(min=0))
+        buffer = torch.full_like(self.places[:, :1], len(self.view) - 1).repeat(
+            1, len(composites) + 3
+        )
+        staged = buffer[:, 1 : 1 + len(composites)]
+        staged.copy_(found)
+        return staged
+
     @property
     def unchanged(self) -> bool:
         """Nothing was written at all."""
@@ -158,14 +172,11 @@ class DecodeBatch:
     def update(
         self,
         pages: torch.Tensor,
-        members: torch.Tensor,
         source: torch.Tensor,
         target: torch.Tensor,
         out: torch.Tensor,
     ) -> DecodeUpdate:
-        return DecodeUpdate(
-            ssm_pages=pages, members=members, source=source, target=target, out=out, **vars(self)
-        )
+        return DecodeUpdate(ssm_pages=pages, source=source, target=target, out=out, **vars(self))
 
     def rows(self, chosen: torch.Tensor) -> "DecodeBatch":
         return DecodeBatch(

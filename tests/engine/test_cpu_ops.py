@@ -21,6 +21,7 @@ from kernel_cases import (
 from hsexp.config.base import ConfigError
 from hsexp.engine.kernels.cpu import CpuOps
 from hsexp.engine.paged import ops_for
+from hsexp.memory.checkpoint import NO_LINE
 
 UNEVEN = Shape(num_heads=6, head_dim=24, d_state=32, num_groups=2, heads_per_member=2)
 """Groups of three heads that begin inside a member page; vLLM's kernel needs whole vectors of
@@ -76,7 +77,7 @@ def test_an_update_is_the_recurrence_and_leaves_every_checkpoint_as_it_was(
     rows, pool = state_pool(shape, dtype, generator)
     batch = decode_batch(shape, len(rows.source), dtype, generator, "cpu")
     out = torch.full_like(batch.x, float("nan"), memory_format=torch.contiguous_format)
-    CpuOps().state_update(batch.update(pool.view, pool.places, rows.source, rows.target, out))
+    CpuOps().state_update(batch.update(pool.view, pool.at(rows.source), pool.at(rows.target), out))
     expected, states = advance_in_float64(read(rows, pool).flatten(1, 2), batch)
     tolerance = TOLERANCE[dtype]
     torch.testing.assert_close(out.double(), expected, rtol=tolerance, atol=10 * tolerance)
@@ -97,6 +98,7 @@ def test_a_convolution_moves_on_in_its_own_line(dtype: torch.dtype) -> None:
         dtype=dtype,
         generator=generator,
     )
+    pool.places[:, 0] = NO_LINE
     pool.fill(generator)
     pool.start("cpu")
     x = torch.randn(len(rows.source), CHANNELS, generator=generator).to(dtype)
@@ -104,7 +106,7 @@ def test_a_convolution_moves_on_in_its_own_line(dtype: torch.dtype) -> None:
     bias = torch.randn(CHANNELS, generator=generator).to(dtype)
     expected, lines = convolve_in_float64(read(rows, pool)[:, 0], x, weight, bias, silu=True)
     out = CpuOps().conv_update(
-        x, pool.view, pool.places[0], rows.source, rows.target, weight, bias, "silu"
+        x, pool.view, pool.at(rows.source)[0], pool.at(rows.target)[0], weight, bias, "silu"
     )
     torch.testing.assert_close(out.double(), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
     assert torch.equal(pool.states(rows.target)[:, 0].double(), lines)
@@ -114,9 +116,9 @@ def test_a_convolution_moves_on_in_its_own_line(dtype: torch.dtype) -> None:
 def test_gathered_states_are_the_sources_and_scattered_ones_land_in_the_targets() -> None:
     generator = torch.Generator().manual_seed(0)
     rows, pool = state_pool(UNEVEN, torch.float32, generator)
-    states = CpuOps().gather_states(pool.view, pool.places, rows.source)
+    states = CpuOps().gather_states(pool.view, pool.at(rows.source))
     assert same_bits(states, read(rows, pool).flatten(1, 2))
     assert pool.unchanged
-    CpuOps().scatter_states(pool.view, pool.places, rows.target, states)
+    CpuOps().scatter_states(pool.view, pool.at(rows.target), states)
     assert same_bits(pool.states(rows.target).flatten(1, 2), states)
     assert pool.untouched()

@@ -64,6 +64,12 @@ def builder(vllm_config: Any) -> Iterator[Any]:
         lines_per_page=4,
     )
     paged.open_table(layout, {"layer": 0}, vllm_config, torch.device("cpu"))
+    table = paged.table()
+    assert table is not None
+    table.enter(
+        NewComposite(composite_id=row, pages=(row, 20 + row), line=100 + row)
+        for row in range(1, 13)
+    )
     spec = MambaSpec(
         block_size=GRID, shapes=((2, 32, 64),), dtypes=(torch.float32,), mamba_type="mamba2"
     )
@@ -95,6 +101,15 @@ def batch(
     )  # fmt: skip
 
 
+def ids(places: torch.Tensor) -> list[int]:
+    """The composites of which these are all the places, whose first page is their id."""
+    table = paged.table()
+    assert table is not None
+    found: list[int] = places[0].tolist()
+    assert torch.equal(places, table.places[:, found])
+    return found
+
+
 PADDING: tuple[list[int], int, int] = ([NULL_ID], 0, 0)
 
 
@@ -111,27 +126,44 @@ def test_a_row_reads_its_last_composite_and_writes_the_one_of_its_new_token(buil
             ([NULL_ID, NULL_ID, 7], 80, 1),  # what it no longer needs is null
         ),
     ).hsexp_rows
-    assert rows.source.tolist() == [9, 9, 7]
-    assert rows.target.tolist() == [9, 12, 7]
+    assert ids(rows.source) == [9, 9, 7]
+    assert ids(rows.target) == [9, 12, 7]
 
 
 def test_replayed_batches_lie_where_the_captured_one_did(builder: Any) -> None:
     captured = builder.build_for_cudagraph_capture(decodes(*[([NULL_ID], 0, 1)] * 8)).hsexp_rows
-    assert captured.target.tolist() == [NULL_ID] * 8
+    assert ids(captured.target) == [NULL_ID] * 8
     replayed = builder.build(0, decodes(([5], 3, 1), ([6, 8], 32, 1), *[PADDING] * 6)).hsexp_rows
     assert replayed.source.data_ptr() == captured.source.data_ptr()
     assert replayed.target.data_ptr() == captured.target.data_ptr()
     # What the captured graph reads now, the rows of the padding included.
-    assert captured.source.tolist() == [5, 6] + [NULL_ID] * 6
-    assert captured.target.tolist() == [5, 8] + [NULL_ID] * 6
+    assert ids(captured.source) == [5, 6] + [NULL_ID] * 6
+    assert ids(captured.target) == [5, 8] + [NULL_ID] * 6
 
 
 def test_a_padded_row_leaves_nothing_of_the_batch_before(builder: Any) -> None:
     full = builder.build(0, decodes(*[([row + 1], 3, 1) for row in range(8)])).hsexp_rows
-    assert full.target.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert ids(full.target) == [1, 2, 3, 4, 5, 6, 7, 8]
     builder.build(0, decodes(([5], 4, 1), *[PADDING] * 7))
-    assert full.target.tolist() == [5] + [NULL_ID] * 7
-    assert full.source.tolist() == [5] + [NULL_ID] * 7
+    assert ids(full.target) == [5] + [NULL_ID] * 7
+    assert ids(full.source) == [5] + [NULL_ID] * 7
+
+
+def test_the_places_of_a_padded_row_are_none(builder: Any) -> None:
+    rows = builder.build(0, decodes(([5], 4, 1), PADDING)).hsexp_rows
+    # Two member pages and a line.
+    assert rows.source.T.tolist() == rows.target.T.tolist() == [[5, 25, 105], [0, 0, NO_LINE]]
+
+
+def test_a_state_that_is_entered_before_a_step_is_found_where_it_was_entered(builder: Any) -> None:
+    """Its id named other pages in the step before."""
+    table = paged.table()
+    assert table is not None
+    captured = builder.build_for_cudagraph_capture(decodes(*[([NULL_ID], 0, 1)] * 2)).hsexp_rows
+    builder.build(0, decodes(([5], 3, 1), ([6], 3, 1)))
+    table.enter([NewComposite(composite_id=5, pages=(5, 40), line=7)])
+    builder.build(0, decodes(([5], 4, 1), ([6], 4, 1)))
+    assert captured.source.T.tolist() == captured.target.T.tolist() == [[5, 40, 7], [6, 26, 106]]
 
 
 def test_a_first_token_among_decodes_starts_from_nothing_in_the_same_place(builder: Any) -> None:
@@ -140,21 +172,21 @@ def test_a_first_token_among_decodes_starts_from_nothing_in_the_same_place(build
     captured = builder.build_for_cudagraph_capture(decodes(*[([NULL_ID], 0, 1)] * 2)).hsexp_rows
     metadata = builder.build(0, decodes(([5], 3, 1), ([6], 0, 1)))
     assert metadata.num_prefills == 1
-    assert captured.source.tolist() == [5, NULL_ID]
-    assert captured.target.tolist() == [5, 6]
+    assert ids(captured.source) == [5, NULL_ID]
+    assert ids(captured.target) == [5, 6]
 
 
 def test_only_batches_of_one_token_a_request_are_staged(builder: Any) -> None:
     captured = builder.build_for_cudagraph_capture(decodes(*[([NULL_ID], 0, 1)] * 2)).hsexp_rows
     mixed = builder.build(0, batch([[5], [6]], [3, 0], [1, 20], prompt=20)).hsexp_rows
-    assert mixed.source.tolist() == [5, NULL_ID]
-    assert mixed.target.tolist() == [5, 6]
-    assert captured.target.tolist() == [NULL_ID] * 2
+    assert ids(mixed.source) == [5, NULL_ID]
+    assert ids(mixed.target) == [5, 6]
+    assert ids(captured.target) == [NULL_ID] * 2
 
 
 def test_a_batch_that_no_graph_covers_keeps_its_rows(builder: Any) -> None:
     rows = builder.build(0, decodes(*[([row + 1], 3, 1) for row in range(9)])).hsexp_rows
-    assert rows.target.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert ids(rows.target) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize(
@@ -246,6 +278,14 @@ def test_each_recurrent_layer_finds_its_own_part_of_a_checkpoint(
         table.bind(layer, words.view(torch.int8).view(7, 1, 1, 32))
         conv_lines, ssm_pages = layer.kv_cache
         states = layer.hsexp_states
+        rows = table.find(torch.tensor([0, 5]), torch.tensor([5, 0]))
+        for places, row in ((rows.source, 1), (rows.target, 0)):
+            here = states.of(places)
+            assert torch.equal(here.pages[:, row], states.members[:, 5])
+            assert torch.equal(here.lines[row], states.lines[5])
+            # No layer looks its places up again.
+            shared = here.pages.untyped_storage(), here.lines.untyped_storage()
+            assert {part.data_ptr() for part in shared} == {places.untyped_storage().data_ptr()}
         assert states.members.shape[0] == layout.num_members and states.members.is_contiguous()
         found += [
             divmod(int(ssm_pages[states.members[0, 5]].flatten()[0]), 8),

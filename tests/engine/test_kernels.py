@@ -61,14 +61,17 @@ def test_every_kernel_compiles_without_spilling_registers(
     assert sum(launch["spilled_bytes"] for launch in launches) == 0
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
-@pytest.mark.parametrize(
+COUNTERPARTS = pytest.mark.parametrize(
     ("ours", "stock"),
     [
         ("_state_update_kernel", "_selective_scan_update_kernel"),
         ("_conv_update_kernel", "_causal_conv1d_update_kernel"),
     ],
 )
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+@COUNTERPARTS
 def test_a_paged_kernel_compiles_to_the_arithmetic_of_the_contiguous_one(
     ours: str, stock: str, architecture: str, compiled: dict[str, Any]
 ) -> None:
@@ -76,6 +79,27 @@ def test_a_paged_kernel_compiles_to_the_arithmetic_of_the_contiguous_one(
     for our_launch, stock_launch in zip(kernels[ours], kernels[stock], strict=True):
         assert our_launch["arithmetic"] == stock_launch["arithmetic"]
         assert sum(our_launch["arithmetic"].values()) > 10
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+@COUNTERPARTS
+def test_a_paged_state_is_found_after_as_many_loads_as_a_contiguous_one(
+    ours: str, stock: str, architecture: str, compiled: dict[str, Any]
+) -> None:
+    """A row's place, then the state."""
+    kernels = compiled[architecture]
+    for our_launch, stock_launch in zip(kernels[ours], kernels[stock], strict=True):
+        assert our_launch["load_chain"] == stock_launch["load_chain"] == 2
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("kernel", ["_transfer_states_kernel", "_carry_lines_kernel"])
+def test_whole_states_and_lines_move_by_sixteen_bytes_once_their_place_is_loaded(
+    kernel: str, architecture: str, compiled: dict[str, Any]
+) -> None:
+    for launch in compiled[architecture][kernel]:
+        assert launch["widest_load_bytes"] == 16
+        assert launch["load_chain"] == 2
 
 
 def test_an_engine_with_the_gpus_kernels_gives_the_tokens_of_the_cpus(

@@ -75,7 +75,8 @@ def states_before(rows: Rows, pool: Pool, chosen: torch.Tensor) -> torch.Tensor:
 def update(rows: Rows, pool: Pool, batch: DecodeBatch) -> torch.Tensor:
     out = torch.full_like(batch.x, float("nan"), memory_format=torch.contiguous_format)
     fused_state_update(
-        batch.update(pool.view, pool.places, rows.source, rows.target, out), is_blackwell=False
+        batch.update(pool.view, pool.at(rows.source), pool.at(rows.target), out),
+        is_blackwell=False,
     )
     return out
 
@@ -149,10 +150,8 @@ def test_paged_and_contiguous_states_give_the_same_bits(
     out = update(rows, pool, batch)
 
     contiguous = torch.full_like(out, float("nan"))
-    fused_state_update(
-        batch.update(ours, composites[None], rows.source, rows.target, contiguous),
-        is_blackwell=False,
-    )
+    source, target = (ids.clamp(min=0)[None] for ids in (rows.source, rows.target))
+    fused_state_update(batch.update(ours, source, target, contiguous), is_blackwell=False)
     assert same_bits(contiguous, out)
     assert same_bits(ours[rows.target[rows.owned]], whole(pool.states(rows.target[rows.owned])))
 
@@ -187,7 +186,7 @@ def test_one_launch_gives_the_bits_of_one_launch_a_member(
     unfused = torch.full_like(chosen.x, float("nan"), memory_format=torch.contiguous_format)
     with override_ssm_config((128, 8)):  # else vLLM chooses tiles by rows x heads
         out = update(rows, pool, batch)
-        unfused_state_update(chosen.update(pages, pool.places, source, target, unfused))
+        unfused_state_update(chosen.update(pages, pool.at(source), pool.at(target), unfused))
     assert same_bits(unfused, out[stored])
     assert same_bits(pages[pool.places[:, target]], pool.view[pool.places[:, target]])
 
@@ -245,7 +244,7 @@ def test_a_convolution_reads_one_line_and_moves_on_in_another(
         bias = None
     tokens = x.clone()
     out = conv_update(
-        x, pool.view, pool.places[0], rows.source, rows.target, weight, bias, activation
+        x, pool.view, pool.at(rows.source)[0], pool.at(rows.target)[0], weight, bias, activation
     )
     expected, lines = convolve_in_float64(
         histories(rows, pool, rows.owned), tokens[rows.owned], weight, bias,
@@ -276,7 +275,9 @@ def test_lines_and_contiguous_histories_give_the_same_bits(
         conv_state_indices=torch.arange(len(history), dtype=torch.int32, device=device_name),
         null_block_id=NO_LINE,
     )
-    out = conv_update(x, pool.view, pool.places[0], rows.source, rows.target, weight, bias, "silu")
+    out = conv_update(
+        x, pool.view, pool.at(rows.source)[0], pool.at(rows.target)[0], weight, bias, "silu"
+    )
     assert same_bits(out[rows.owned], stock)
     found = pool.states(rows.target[rows.owned])[:, 0]
     assert same_bits(found.transpose(1, 2), history)
@@ -286,8 +287,9 @@ def test_tokens_of_another_type_are_convolved_in_the_type_of_the_lines(device_na
     rows, pool, x, weight, bias = line_case(8, 300, 4, torch.float32, device_name)
     tokens = x.to(torch.bfloat16)
     out = conv_update(
-        tokens.clone(), pool.view, pool.places[0], rows.source, rows.target, weight, bias, "silu"
-    )
+        tokens.clone(), pool.view, pool.at(rows.source)[0], pool.at(rows.target)[0], weight, bias,
+        "silu",
+    )  # fmt: skip
     expected, lines = convolve_in_float64(
         histories(rows, pool, rows.owned), tokens[rows.owned], weight, bias, silu=True
     )
@@ -307,7 +309,7 @@ def test_gathered_states_are_the_sources_and_zeros_where_there_is_none(
 ) -> None:
     generator = torch.Generator().manual_seed(num_rows)
     rows, pool = state_case(shape, num_rows, dtype, device_name, generator)
-    states = gather_states(pool.view, pool.places, rows.source)
+    states = gather_states(pool.view, pool.at(rows.source))
     every = torch.ones_like(rows.owned)
     assert states.is_contiguous()
     assert same_bits(states, states_before(rows, pool, every))
@@ -325,7 +327,7 @@ def test_scattered_states_land_in_their_targets_only(
     rows, pool = state_case(shape, num_rows, dtype, device_name, generator)
     size = (num_rows, shape.num_heads, shape.head_dim, shape.d_state)
     states = torch.randn(size, generator=generator).to(device_name, dtype)
-    scatter_states(pool.view, pool.places, rows.target, states)
+    scatter_states(pool.view, pool.at(rows.target), states)
     assert same_bits(whole(pool.states(rows.target[rows.owned])), states[rows.owned])
     assert pool.untouched()
 
@@ -336,7 +338,7 @@ def test_lines_are_carried_where_a_row_crosses_and_nowhere_else(
     num_rows: int, dtype: torch.dtype, device_name: str
 ) -> None:
     rows, pool, *_ = line_case(num_rows, 3000, 4, dtype, device_name)
-    carry_lines(pool.view, pool.places[0], rows.source, rows.target)
+    carry_lines(pool.view, pool.at(rows.source)[0], pool.at(rows.target)[0])
     carried = rows.owned & (rows.source > 0)
     expected = pool.states(rows.source[carried], before=True)
     assert same_bits(pool.states(rows.target[carried]), expected)
@@ -354,26 +356,25 @@ def test_places_beyond_two_to_the_31_elements_are_found(device_name: str) -> Non
     stride, generator = 2**30, torch.Generator().manual_seed(0)
     memory = torch.empty(2 * stride + 2**20, dtype=torch.bfloat16, device=device_name)
     pages = memory.as_strided((3, 1, 16, 32), (stride, 512, 32, 1))
-    members = torch.tensor([[0, 1, 2]], dtype=torch.int32, device=device_name)
-    near, far = (torch.tensor([i], dtype=torch.int32, device=device_name) for i in (1, 2))
+    near, far = (torch.tensor([[i]], dtype=torch.int32, device=device_name) for i in (1, 2))
     pages[1], pages[2] = 1.0, 2.0
-    states = gather_states(pages, members, far)
+    states = gather_states(pages, far)
     assert bool((states == 2).all())
-    scatter_states(pages, members, far, 2 * states)
+    scatter_states(pages, far, 2 * states)
     assert bool((pages[2] == 4).all()) and bool((pages[1] == 1).all())
     shape = Shape(num_heads=1, head_dim=16, d_state=32, num_groups=1, heads_per_member=1)
     batch = decode_batch(shape, 1, torch.bfloat16, generator, device_name)
     expected, after = advance_in_float64(pages[2:3], batch)
     out = torch.empty_like(batch.x).contiguous()
-    fused_state_update(batch.update(pages, members, far, far, out), is_blackwell=False)
+    fused_state_update(batch.update(pages, far, far, out), is_blackwell=False)
     torch.testing.assert_close(out.double(), expected, rtol=0.05, atol=0.5)
     torch.testing.assert_close(pages[2:3].double(), after, rtol=0.02, atol=0.02)
 
     lines = memory.as_strided((3, 3, 64), (stride, 64, 1))
     lines[1], lines[2] = 1.0, 2.0
-    carry_lines(lines, members[0], far, near)
+    carry_lines(lines, far[0], near[0])
     assert bool((lines[1] == 2).all())
     x = torch.full((1, 64), 3.0, dtype=torch.bfloat16, device=device_name)
     weight = torch.ones((64, 4), dtype=torch.bfloat16, device=device_name)
-    assert bool((conv_update(x, lines, members[0], far, far, weight, None, None) == 9).all())
+    assert bool((conv_update(x, lines, far[0], far[0], weight, None, None) == 9).all())
     assert bool((lines[2, :2] == 2).all()) and bool((lines[2, 2] == 3).all())

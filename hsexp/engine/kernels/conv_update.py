@@ -24,7 +24,6 @@ def _tap(value, weight):
 def _conv_update_kernel(
     x_ptr,
     conv_lines_ptr,
-    lines_ptr,
     source_ptr,
     target_ptr,
     weight_ptr,
@@ -45,10 +44,8 @@ def _conv_update_kernel(
     inside = channels < num_channels
 
     # Lines in 64 bits: a line's offset in elements can pass 2**31.
-    source = tl.load(source_ptr + row)
-    target = tl.load(target_ptr + row)
-    source_line = tl.load(lines_ptr + source, mask=source > 0, other=-1).to(tl.int64)
-    target_line = tl.load(lines_ptr + target, mask=target > 0, other=-1).to(tl.int64)
+    source_line = tl.load(source_ptr + row).to(tl.int64)
+    target_line = tl.load(target_ptr + row).to(tl.int64)
     if target_line < 0:  # a row that pads the batch owns no line
         return
 
@@ -83,7 +80,6 @@ def _conv_update_kernel(
 def conv_update(
     x: torch.Tensor,
     conv_lines: torch.Tensor,
-    lines: torch.Tensor,
     source: torch.Tensor,
     target: torch.Tensor,
     weight: torch.Tensor,
@@ -95,22 +91,21 @@ def conv_update(
     Args:
         x: [rows, channels], overwritten with the result; a row without a target keeps its own.
         conv_lines: [lines, width - 1, channels], oldest token first, read and written.
-        lines: [composites] int32, line of each composite (Eq. X2: 16 p + s), or -1.
-        source: [rows] int32, the composite whose line a row reads; where it is not positive the
+        source: [rows] int32, the line that a row reads (Eq. X2: 16 p + s); where it is negative the
             history is zeros.
-        target: [rows] int32, the composite whose line a row writes. No two rows have the same.
+        target: [rows] int32, the line that a row writes, or -1. No two rows have the same.
         weight: [channels, width]. bias: [channels].
         activation: silu, swish or None.
     """
     num_rows, num_channels = x.shape
     width = weight.shape[1]
     assert conv_lines.shape[1:] == (width - 1, num_channels) and weight.shape[0] == num_channels
-    assert x.stride(1) == conv_lines.stride(2) == lines.stride(0) == 1
+    assert source.shape == target.shape == (num_rows,)
+    assert x.stride(1) == conv_lines.stride(2) == source.stride(0) == target.stride(0) == 1
     assert activation in ("silu", "swish", None), activation
     _conv_update_kernel[(num_rows, triton.cdiv(num_channels, _BLOCK))](
         x,
         conv_lines,
-        lines,
         source,
         target,
         weight,

@@ -6,6 +6,9 @@ from typing import ClassVar
 
 import torch
 
+NO_PAGE = 0
+"""The page of a row that has no state; never handed out."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecodeUpdate:
@@ -13,14 +16,12 @@ class DecodeUpdate:
 
     ssm_pages: torch.Tensor
     """[pages, heads of a page, head_dim, d_state], read and written."""
-    members: torch.Tensor
-    """[members of a state, composites] int32, page ids; 0 is the null page."""
     source: torch.Tensor
-    """[rows] int32, the composite that a row reads. A row without a positive one starts from a
-    state of zeros."""
+    """[members of a state, rows] int32, the pages that a row reads. A row without positive ones
+    starts from a state of zeros."""
     target: torch.Tensor
-    """[rows] int32, the composite that a row writes; all differ. A row without a positive one reads
-    and writes no page, and its output is zero."""
+    """[members of a state, rows] int32, the pages that a row writes; all differ. A row without
+    positive ones reads and writes no page, and its output is zero."""
     x: torch.Tensor
     """[rows, heads, head_dim]"""
     dt: torch.Tensor
@@ -40,11 +41,21 @@ class DecodeUpdate:
 
 
 class PagedOps(ABC):
-    """Operations over a layer's states, which are named by composite ids.
+    """Operations over a layer's states, at places that were looked up before.
 
-    `members` [members of a state, composites] and `lines` [composites] say where a composite lies;
-    `source` and `target` [rows] name the composites that the rows of a step read and write, 0 for
-    none. All are int32. Rows without a target touch no state.
+    A place is what a row of a step reads (`source`) or writes (`target`), as int32:
+
+        pages [members of a state, rows]    page ids; NO_PAGE (0) for none
+        lines [rows]                        convolution lines; NO_LINE (-1) for none
+
+    Rows lie side by side (stride 1), and members may lie apart. An engine looks all places up once
+    a step and stages them for all layers (`paged.CompositeTable.find`), so a kernel loads a place
+    and then the state. From tables by composite id, without an engine:
+
+        pages = members.index_select(1, composites)    members [members of a state, composite ids]
+        lines = line_of.index_select(0, composites)    line_of [composite ids]
+
+    Rows without a target touch no state.
     """
 
     name: ClassVar[str]
@@ -52,43 +63,48 @@ class PagedOps(ABC):
 
     @abstractmethod
     def carry_lines(
-        self,
-        conv_lines: torch.Tensor,
-        lines: torch.Tensor,
-        source: torch.Tensor,
-        target: torch.Tensor,
+        self, conv_lines: torch.Tensor, source: torch.Tensor, target: torch.Tensor
     ) -> None:
-        """Copy convolution lines [width - 1, channels] from sources to other targets."""
+        """Copy convolution lines [width - 1, channels] from sources to other targets.
+
+        Args:
+            source, target: lines.
+        """
 
     @abstractmethod
-    def gather_states(
-        self, ssm_pages: torch.Tensor, members: torch.Tensor, source: torch.Tensor
-    ) -> torch.Tensor:
-        """Dense states [rows, heads, head_dim, d_state]; zeros where there is no source."""
+    def gather_states(self, ssm_pages: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        """Dense states [rows, heads, head_dim, d_state]; zeros where there is no source.
+
+        Args:
+            source: pages.
+        """
 
     @abstractmethod
     def scatter_states(
-        self,
-        ssm_pages: torch.Tensor,
-        members: torch.Tensor,
-        target: torch.Tensor,
-        states: torch.Tensor,
+        self, ssm_pages: torch.Tensor, target: torch.Tensor, states: torch.Tensor
     ) -> None:
-        """Write dense states to their member pages."""
+        """Write dense states to their member pages.
+
+        Args:
+            target: pages.
+        """
 
     @abstractmethod
     def conv_update(
         self,
         x: torch.Tensor,
         conv_lines: torch.Tensor,
-        lines: torch.Tensor,
         source: torch.Tensor,
         target: torch.Tensor,
         weight: torch.Tensor,
         bias: torch.Tensor | None,
         activation: str | None,
     ) -> torch.Tensor:
-        """Convolve one new token [rows, channels] with its history, and append it there."""
+        """Convolve one new token [rows, channels] with its history, and append it there.
+
+        Args:
+            source, target: lines.
+        """
 
     @abstractmethod
     def state_update(self, update: DecodeUpdate) -> None:

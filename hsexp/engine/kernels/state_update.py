@@ -5,7 +5,7 @@
 The arithmetic, the tiles and their order are those of vLLM's selective_state_update; only where a
 state lies differs. A program works on some rows of one head of one request, reads the head's member
 page of the request's source state and writes the one of its target state. Where these are the same
-the update is in place.
+the update is in place. As in vLLM's, one load of a place comes before the load of the state.
 """
 
 from vllm.model_executor.layers.mamba.ops.mamba_ssm import softplus, try_get_optimal_ssm_config
@@ -15,10 +15,13 @@ from vllm.triton_utils import tl, triton
 from hsexp.engine.kernels.ops import DecodeUpdate
 
 
-@triton.jit(do_not_specialize_on_alignment=["source_ptr", "target_ptr"])
+# Places are parts of staged buffers, of any alignment; their stride is the rows of an eager batch.
+@triton.jit(
+    do_not_specialize=["stride_member"],
+    do_not_specialize_on_alignment=["source_ptr", "target_ptr"],
+)
 def _state_update_kernel(
     pages_ptr,
-    members_ptr,
     source_ptr,
     target_ptr,
     x_ptr,
@@ -76,14 +79,12 @@ def _state_update_kernel(
     out_ptrs = out_ptr + row * stride_out_row + head * stride_out_head + dims * stride_out_dim
 
     # Pages in 64 bits: a page's offset in elements can pass 2**31.
-    member_ptr = members_ptr + head // HEADS_PER_MEMBER * stride_member
-    source = tl.load(source_ptr + row)
-    target = tl.load(target_ptr + row)
-    source_page = tl.load(member_ptr + source, mask=source > 0, other=0).to(tl.int64)
-    target_page = tl.load(member_ptr + target, mask=target > 0, other=0).to(tl.int64)
-    if target_page <= 0:  # a row that pads the batch owns no state
-        tl.store(out_ptrs, tl.zeros((BLOCK_DIM,), tl.float32), mask=in_dims)
-        return
+    place = head // HEADS_PER_MEMBER * stride_member + row
+    source_page = tl.load(source_ptr + place).to(tl.int64)
+    target_page = tl.load(target_ptr + place).to(tl.int64)
+    # A row that pads the batch owns no state. A mask and not a branch, which would wait for one
+    # place and then load the other.
+    is_owned = target_page > 0
 
     tile = (
         head % HEADS_PER_MEMBER * stride_page_head
@@ -92,7 +93,9 @@ def _state_update_kernel(
     )
     source_ptrs = pages_ptr + source_page * stride_page + tile
     target_ptrs = pages_ptr + target_page * stride_page + tile
-    state = tl.load(source_ptrs, mask=in_tile & (source_page > 0), other=0.0).to(tl.float32)
+    state = tl.load(source_ptrs, mask=in_tile & is_owned & (source_page > 0), other=0.0).to(
+        tl.float32
+    )
 
     x_ptrs = x_ptr + row * stride_x_row + head * stride_x_head + dims * stride_x_dim
     x = tl.load(x_ptrs, mask=in_dims, other=0.0).to(tl.float32)
@@ -122,8 +125,9 @@ def _state_update_kernel(
     state = state * decay + db * x[:, None]
     out = tl.sum(state * c[None, :], axis=1)
     out += x * d
-    tl.store(target_ptrs, state.to(target_ptrs.dtype.element_ty), mask=in_tile)
-    tl.store(out_ptrs, out, mask=in_dims)
+    tl.store(target_ptrs, state.to(target_ptrs.dtype.element_ty), mask=in_tile & is_owned)
+    tl.store(out_ptrs, out, mask=in_dims & is_owned)
+    tl.store(out_ptrs, tl.zeros((BLOCK_DIM,), tl.float32), mask=in_dims & (target_page <= 0))
 
 
 def fused_state_update(update: DecodeUpdate, *, is_blackwell: bool) -> None:
@@ -132,14 +136,15 @@ def fused_state_update(update: DecodeUpdate, *, is_blackwell: bool) -> None:
     Args:
         is_blackwell: chooses the tiles, as in vLLM.
     """
-    pages, members, source, target = update.ssm_pages, update.members, update.source, update.target
+    pages, source, target = update.ssm_pages, update.source, update.target
     a, dt, dt_bias = update.a, update.dt, update.dt_bias
     num_rows, num_heads, head_dim = update.x.shape
     _, heads_per_member, _, d_state = pages.shape
     num_groups = update.b.shape[1]
-    assert num_heads == members.shape[0] * heads_per_member and num_heads % num_groups == 0
-    assert pages.shape[2] == head_dim and source.shape == target.shape == (num_rows,)
-    assert members.stride(1) == source.stride(0) == target.stride(0) == 1
+    num_members = num_heads // heads_per_member
+    assert num_heads == num_members * heads_per_member and num_heads % num_groups == 0
+    assert pages.shape[2] == head_dim and source.shape == target.shape == (num_members, num_rows)
+    assert source.stride() == target.stride() and source.stride(1) == 1
     tied = a.stride(-1) == a.stride(-2) == dt.stride(-1) == dt_bias.stride(-1) == 0
     operands = (update.x, dt, a, update.b, update.c, update.d, dt_bias, update.out)
     block_dim, num_warps = try_get_optimal_ssm_config(
@@ -152,14 +157,13 @@ def fused_state_update(update: DecodeUpdate, *, is_blackwell: bool) -> None:
     )
     _state_update_kernel[(triton.cdiv(head_dim, block_dim), num_rows, num_heads)](
         pages,
-        members,
         source,
         target,
         *operands,
         head_dim,
         d_state,
         *pages.stride(),
-        members.stride(0),
+        source.stride(0),
         *(stride for tensor in operands for stride in tensor.stride()),
         HEADS_PER_MEMBER=heads_per_member,
         HEADS_PER_GROUP=num_heads // num_groups,
