@@ -12,6 +12,13 @@ from typing import Any
 import pytest
 from commands import ROOT
 
+from hsexp.config.catalog import read_option
+from hsexp.engine.settings import EngineSettings
+from hsexp.sim.config import SchedulerConfig
+from hsexp.sim.scheduler import SimScheduler
+from hsexp.workload import Request
+from hsexp.workload.request import Segment
+
 FOLDER = ROOT / "tests" / "gpu"
 
 DRIVER = """
@@ -257,3 +264,44 @@ def test_after_another_schedule_the_same_one_asks_for_tokens_alone(compare: Any)
     ours = result((ONE, [3]), (ONE, [3]), logprob=-1.1)
     found = compare("", ours, result((OTHER, [3]), (ONE, [3])))
     assert (found.faults, found.in_bits) == ([], 0)
+
+
+class EvenSteps:
+    """Every step takes a millisecond."""
+
+    reads_context = False
+
+    def step_ns(self, decode_tokens: int, prefill_tokens: int, context: Any = None) -> int:
+        return 1_000_000
+
+
+@pytest.mark.parametrize("organization", ["s0", "s1", "s2", "d0"])
+@pytest.mark.parametrize("size", ["FULL", "TINY"])
+def test_the_last_wave_evicts_and_preempts_in_every_organization(
+    size: str, organization: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulator schedules it as vLLM does, so that no GPU is needed to see whether it fits."""
+    for folder in (FOLDER, ROOT / "tests" / "engine"):
+        monkeypatch.syspath_prepend(str(folder))
+    engines = importlib.import_module("phase_engines")
+    sizes = getattr(engines, size)
+    chosen = EngineSettings.parse(engines.settings_of(sizes, organization))
+    waves, max_tokens = engines.waves_of(sizes, 512)
+    requests = [
+        Request(
+            request_id=index,
+            arrival_s=0.0,
+            prompt_tokens=len(prompt),
+            output_tokens=max_tokens[-1],
+            segments=(Segment(content_id=index % 3, end_tokens=2 * sizes.block),),
+        )
+        for index, prompt in enumerate(waves[-1])
+    ]
+    scheduler = SchedulerConfig.parse(read_option("scheduler", "v1") | {"fast_forward": False})
+    memory = chosen.memory()
+    SimScheduler(
+        requests, memory, scheduler, EvenSteps(), cap=sizes.cap, max_model_tokens=sizes.max_tokens
+    ).run()
+    counters = memory.cache.counters
+    assert counters.preemptions > 0
+    assert counters.lost_checkpoints + counters.lost_blocks > 0

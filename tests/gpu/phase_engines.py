@@ -61,21 +61,21 @@ class Sizes:
 
 FULL = Sizes(
     block=512,
-    budget_bytes=80_000_000,
+    budget_bytes=60_000_000,
     slot_bytes=32768,
     num_tight=24,
-    tight_tokens=400,
-    max_tokens=2048,
+    tight_tokens=1100,
+    max_tokens=4096,
     dtype="bfloat16",
     graphs=True,
 )
-"""Two layers with Falcon-H1-7B's states: a pool of about 150 pages of 512 KiB."""
+"""Two layers with Falcon-H1-7B's states: a pool of about 110 pages of 512 KiB."""
 TINY = Sizes(
     block=32,
-    budget_bytes=80 * 16384,
+    budget_bytes=72 * 16384,
     slot_bytes=4096,
     num_tight=12,
-    tight_tokens=40,
+    tight_tokens=60,
     max_tokens=256,
     dtype="float32",
     graphs=False,
@@ -105,49 +105,58 @@ def waves_of(sizes: Sizes, vocabulary: int) -> tuple[list[list[list[int]]], list
     return waves, [24, 24, 24, 24, sizes.tight_tokens]
 
 
-def jobs(sizes: Sizes, folder: Path) -> dict[str, dict[str, Any]]:
-    """A job for `serve_waves.py` by engine."""
+def settings_of(sizes: Sizes, organization: str) -> dict[str, Any]:
+    """The settings of an organization, as a job carries them."""
     from engine_process import settings
-    from small_models import VOCABULARY, save_model, tiny
+
+    return settings(
+        model_of(sizes),
+        organization,
+        sizes.budget_bytes,
+        block_size=sizes.block,
+        slot_bytes=sizes.slot_bytes,
+        cap=sizes.cap,
+        keep_idle_slabs=True,  # S2 may lose one early, and then has another schedule than S0
+    )
+
+
+def model_of(sizes: Sizes) -> Any:
+    """The shape that is served: two layers."""
+    from small_models import tiny
 
     from hsexp.config.catalog import read_option
     from hsexp.memory.geometry import ModelConfig
 
     if sizes is TINY:
-        model = tiny(4)
-    else:
-        shape = read_option("model", "falcon_h1_7b")
-        model = ModelConfig.parse(shape | {"num_attention_layers": 2, "num_recurrent_layers": 2})
+        return tiny(4)
+    shape = read_option("model", "falcon_h1_7b")
+    return ModelConfig.parse(shape | {"num_attention_layers": 2, "num_recurrent_layers": 2})
+
+
+def jobs(sizes: Sizes, folder: Path) -> dict[str, dict[str, Any]]:
+    """A job for `serve_waves.py` by engine."""
+    from small_models import VOCABULARY, save_model
+
     waves, max_tokens = waves_of(sizes, VOCABULARY)
     common = {
-        "model": save_model(folder / "model", model, dtype=sizes.dtype),
+        "model": save_model(folder / "model", model_of(sizes), dtype=sizes.dtype),
         "waves": waves,
         "max_tokens": max_tokens,
     }
     found = {}
     for name, (organization, is_eager) in ENGINES.items():
-        is_eager = is_eager or not sizes.graphs
+        without_graphs = is_eager or not sizes.graphs
         arguments: dict[str, Any] = {
             "dtype": sizes.dtype,
             "max_num_seqs": sizes.cap,
             "max_model_len": sizes.max_tokens,
         }
-        if not is_eager:
+        if not without_graphs:
             arguments["compilation_config"] = GRAPHS
         found[name] = common | {
-            "eager": is_eager,
+            "eager": without_graphs,
             "arguments": arguments,
-            "settings": None
-            if organization is None
-            else settings(
-                model,
-                organization,
-                sizes.budget_bytes,
-                block_size=sizes.block,
-                slot_bytes=sizes.slot_bytes,
-                cap=sizes.cap,
-                keep_idle_slabs=True,
-            ),
+            "settings": None if organization is None else settings_of(sizes, organization),
         }
     return found
 
