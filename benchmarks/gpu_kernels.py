@@ -160,7 +160,8 @@ class Pools:
             wanted = max(2, 2 * ROUND_BYTES // num_bytes)
             return {"num_bytes": num_bytes, "num_launches": min(num_sets, wanted)}
 
-        sets = {"paged": paged, "contiguous": contiguous, "padded": padded}
+        places = [self.paged.paged.at(rows) for rows in paged]  # looked up before any launch
+        sets = {"paged": places, "contiguous": contiguous, "padded": padded}
         yield self._recurrent(num_rows, sets, launches(state_bytes))
         yield self._convolution(num_rows, sets, launches(line_bytes))
         yield self._gather(num_rows, sets, launches(state_bytes))
@@ -173,8 +174,8 @@ class Pools:
         token = self.inputs.token(num_rows)
         out = torch.empty_like(token.x)
         updates = [
-            PagedUpdate(self.paged.paged, rows, token)
-            for rows in sets["paged"][: sizes["num_launches"]]
+            PagedUpdate(self.paged.paged, places, token)
+            for places in sets["paged"][: sizes["num_launches"]]
         ]
         return Operation(
             name="decode: recurrent update",

@@ -30,6 +30,22 @@ class Paged:
     lines: torch.Tensor
     """[composites] int32"""
 
+    def at(self, rows: torch.Tensor) -> "Places":
+        """Look the places of composites up, as an engine does once a step for all layers."""
+        return Places(
+            pages=self.members.index_select(1, rows), lines=self.lines.index_select(0, rows)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where the states of a batch's rows lie; what a kernel reads it also writes."""
+
+    pages: torch.Tensor
+    """[members of a state, rows] int32"""
+    lines: torch.Tensor
+    """[rows] int32"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Stock:
@@ -68,14 +84,13 @@ class Filter:
 class PagedUpdate:
     """Recurrent states in place. What the host prepares once is prepared here, not in a launch."""
 
-    def __init__(self, paged: Paged, rows: torch.Tensor, token: Token) -> None:
+    def __init__(self, paged: Paged, places: Places, token: Token) -> None:
         self.out = torch.empty_like(token.x, memory_format=torch.contiguous_format)
         self._ops = FusedOps()
         self._update = DecodeUpdate(
             ssm_pages=paged.pages,
-            members=paged.members,
-            source=rows,
-            target=rows,
+            source=places.pages,
+            target=places.pages,
             out=self.out,
             **vars(token),
         )
@@ -96,11 +111,10 @@ def stock_update(stock: Stock, rows: torch.Tensor, token: Token, out: torch.Tens
     )  # fmt: skip
 
 
-def paged_conv(paged: Paged, rows: torch.Tensor, x: torch.Tensor, weights: Filter) -> torch.Tensor:
+def paged_conv(paged: Paged, places: Places, x: torch.Tensor, weights: Filter) -> torch.Tensor:
     """Overwrites x."""
-    return conv_update(
-        x, paged.conv_lines, paged.lines, rows, rows, weights.weight, weights.bias, "silu"
-    )
+    lines = places.lines
+    return conv_update(x, paged.conv_lines, lines, lines, weights.weight, weights.bias, "silu")
 
 
 def stock_conv(stock: Stock, rows: torch.Tensor, x: torch.Tensor, weights: Filter) -> torch.Tensor:
@@ -115,22 +129,22 @@ def stock_conv(stock: Stock, rows: torch.Tensor, x: torch.Tensor, weights: Filte
 # -- prefill ---------------------------------------------------------------------------------------
 
 
-def paged_gather(paged: Paged, rows: torch.Tensor) -> torch.Tensor:
-    return transfer.gather_states(paged.pages, paged.members, rows)
+def paged_gather(paged: Paged, places: Places) -> torch.Tensor:
+    return transfer.gather_states(paged.pages, places.pages)
 
 
 def stock_gather(stock: Stock, rows: torch.Tensor) -> torch.Tensor:
     return stock.states[rows]
 
 
-def paged_scatter(paged: Paged, rows: torch.Tensor, states: torch.Tensor) -> None:
-    transfer.scatter_states(paged.pages, paged.members, rows, states)
+def paged_scatter(paged: Paged, places: Places, states: torch.Tensor) -> None:
+    transfer.scatter_states(paged.pages, places.pages, states)
 
 
 def stock_scatter(stock: Stock, rows: torch.Tensor, states: torch.Tensor) -> None:
     stock.states[rows] = states
 
 
-def carry(paged: Paged, source: torch.Tensor, target: torch.Tensor) -> None:
+def carry(paged: Paged, source: Places, target: Places) -> None:
     """Convolution lines from sources to targets."""
-    transfer.carry_lines(paged.conv_lines, paged.lines, source, target)
+    transfer.carry_lines(paged.conv_lines, source.lines, target.lines)

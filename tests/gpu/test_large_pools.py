@@ -18,6 +18,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from paged_calls import (
     PagedUpdate,
+    Places,
     Stock,
     carry,
     paged_conv,
@@ -44,6 +45,8 @@ class Case:
     pool: PagedPool
     rows: torch.Tensor
     """Composites, those with the largest page ids."""
+    places: Places
+    """Theirs."""
     inputs: Inputs
     stock: Stock
     """State i + 1 is that of row i."""
@@ -69,12 +72,14 @@ def case(request: pytest.FixtureRequest, device_name: str) -> Case:
     inputs = Inputs(layer, dtype, device_name)
     states = inputs.states(num_rows + 1)
     histories = inputs.random(num_rows + 1, layer.width - 1, layer.channels)
-    paged_scatter(pool.paged, rows, states[1:])
-    pool.paged.conv_lines[pool.paged.lines[rows.long()].long()] = histories[1:]
+    places = pool.paged.at(rows)
+    paged_scatter(pool.paged, places, states[1:])
+    pool.paged.conv_lines[places.lines.long()] = histories[1:]
     return Case(
         layer=layer,
         pool=pool,
         rows=rows,
+        places=places,
         inputs=inputs,
         stock=Stock(states=states, histories=histories),
         stock_rows=torch.arange(1, num_rows + 1, dtype=torch.int32, device=device_name),
@@ -88,36 +93,36 @@ def test_pages_of_a_large_pool_lie_beyond_two_to_the_31_elements(case: Case) -> 
 
 
 def test_scattered_states_are_gathered_again_from_the_end_of_the_pool(case: Case) -> None:
-    found = paged_gather(case.pool.paged, case.rows)
+    found = paged_gather(case.pool.paged, case.places)
     assert same_bits(found, case.stock.states[1:])
 
 
 def test_decodes_at_the_end_of_the_pool_have_stocks_bits(case: Case) -> None:
     for _ in range(3):  # each reads what the one before has written
         token = case.inputs.token(len(case.rows))
-        update = PagedUpdate(case.pool.paged, case.rows, token)
+        update = PagedUpdate(case.pool.paged, case.places, token)
         update.fused()
         out = torch.full_like(update.out, float("nan"))
         stock_update(case.stock, case.stock_rows, token, out)
         assert same_bits(update.out, out)
-    assert same_bits(paged_gather(case.pool.paged, case.rows), case.stock.states[1:])
+    assert same_bits(paged_gather(case.pool.paged, case.places), case.stock.states[1:])
 
 
 def test_convolutions_at_the_end_of_the_pool_have_stocks_bits(case: Case) -> None:
     weights = case.inputs.filter()
     for _ in range(case.layer.width):  # every tap has been shifted once
         x = case.inputs.random(len(case.rows), case.layer.channels)
-        ours = paged_conv(case.pool.paged, case.rows, x.clone(), weights)
+        ours = paged_conv(case.pool.paged, case.places, x.clone(), weights)
         assert same_bits(ours, stock_conv(case.stock, case.stock_rows, x.clone(), weights))
-    lines = case.pool.paged.conv_lines[case.pool.paged.lines[case.rows.long()].long()]
+    lines = case.pool.paged.conv_lines[case.places.lines.long()]
     assert same_bits(lines, case.stock.histories[1:])
 
 
 def test_a_line_is_carried_from_one_end_of_the_pool_to_the_other(case: Case) -> None:
     paged = case.pool.paged
     order = paged.lines[1:].argsort()
-    near, far = ((order[i : i + 1] + 1).int() for i in (0, len(order) - 1))
+    near, far = (paged.at((order[i : i + 1] + 1).int()) for i in (0, len(order) - 1))
     line = case.inputs.random(1, case.layer.width - 1, case.layer.channels)
-    paged.conv_lines[paged.lines[near.long()].long()] = line
+    paged.conv_lines[near.lines.long()] = line
     carry(paged, near, far)
-    assert same_bits(paged.conv_lines[paged.lines[far.long()].long()], line)
+    assert same_bits(paged.conv_lines[far.lines.long()], line)
