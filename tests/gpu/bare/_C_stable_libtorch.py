@@ -56,8 +56,8 @@ def rotary_embedding(
             continue
         heads = rows.view(cos.shape[0], -1, head_size)
         first, second = heads[..., :half].float(), heads[..., half : 2 * half].float()
-        heads[..., :half] = (first * cos - second * sin).to(rows.dtype)
-        heads[..., half : 2 * half] = (second * cos + first * sin).to(rows.dtype)
+        turned = first * cos - second * sin, second * cos + first * sin  # before either is written
+        heads[..., :half], heads[..., half : 2 * half] = (part.to(rows.dtype) for part in turned)
 
 
 @_operation("weak_ref_tensor(Tensor(a) input) -> Tensor(a)")
