@@ -17,7 +17,7 @@ LOCK_FLAGS ?=
 TORCH_SOURCE ?= --torch-backend cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup setup-sweep setup-search setup-cpu setup-gpu lint test test-light test-engine test-triton mutate test-peer bench locks clean
+.PHONY: help demo setup setup-sweep setup-search setup-cpu setup-gpu lint test test-light test-engine test-triton test-gpu gpu-bundle mutate test-peer bench locks clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -47,6 +47,12 @@ test-light: $(VENV)/.dev  ## every test that needs seconds and no vLLM
 
 test-engine: $(VENV)/.cpu  ## real vLLM on this CPU: one schedule, equal bits, equal tokens
 	$(RUN) -m pytest $(WORKERS) 2 -m "engine and not slow" tests/engine
+
+test-gpu: $(VENV)/.gpu  ## everything that needs one GPU, in 8 minutes at most: docs/gpu.md
+	$(RUN) tests/gpu/run_phases.py $(PHASES)
+
+gpu-bundle: $(if $(wildcard $(VENV)/.gpu),$(VENV)/.gpu,$(VENV)/.cpu)  ## dist/hsexp-gpu.tar.gz: test-gpu for a machine without vLLM and network
+	$(RUN) tests/gpu/make_bundle.py
 
 mutate: $(VENV)/.dev  ## is wrong code noticed? 25 minutes; some of it: make mutate ONLY="a-name other-*"
 	$(RUN) tests/mutations/mutate.py $(ONLY)

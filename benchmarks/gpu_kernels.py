@@ -1,23 +1,26 @@
-"""python benchmarks/gpu_kernels.py [--dtype bfloat16]
+"""python benchmarks/gpu_kernels.py [--dtype bfloat16] [--json FILE] [--min-ratio 0.98]
 
-How fast the GPU's kernels move paged states, and what paging costs. Sizes are Falcon-H1-7B's; the
-paged forms find their states through random page maps. Launches go round through far more states
-than the caches hold, and a figure is the median of the samples.
+How fast the GPU's kernels move paged states, and what paging costs. Sizes are Falcon-H1-7B's. The
+pools take most of the GPU's free memory, and states are found through random page maps, so that
+launches reach far beyond 2**31 bytes. A figure is the median of the samples.
 
     GB/s        bytes of state that an operation has to read and write, by its time
     of a copy   the same bytes moved by the device's own copy in the same way
-    ratio       time of the paged form by the time of the contiguous one
+    contiguous  time of vLLM's form over contiguous states by the time of the paged form
+    padded      the same, over states at the stride of S0's padded pages
 
-Needs vLLM for CUDA (make setup-gpu) and a GPU; without one it says so and exits with status 69.
+With --min-ratio the exit status is 1 if a judged ratio is below, which FILE then lists. Needs vLLM
+for CUDA (make setup-gpu) and a GPU; without one it says so and exits with status 69.
 """
 
 import argparse
 import importlib.util
-import math
+import json
 import os
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -27,19 +30,19 @@ from hsexp.console import make_console
 
 if TYPE_CHECKING:
     import torch
+    from state_pools import Layer
 
-BATCHES = (1, 8, 32, 53)
-NUM_HEADS, HEAD_DIM, D_STATE, NUM_GROUPS, HEADS_PER_MEMBER = 24, 128, 256, 1, 8
-CHANNELS, WIDTH, SLOTS = 3584, 4, 16
-NUM_STATES, NUM_LINES = 768, 12_288
-"""1.2 GB of recurrent and 264 MB of convolution states in bfloat16."""
+BATCHES = (1, 8, 32, 53, 63)
 ROUND_BYTES, MAX_LAUNCHES = 2**29, 4096
-"""A round of launches reads this much, or has so many: caches hold 40 to 130 MB."""
+"""A round of launches moves twice this much, or has so many: caches hold 40 to 130 MB."""
 SAMPLES, WARMUP = 30, 3
-DEVICE = "cuda"
+PAGED_SHARE, STOCK_SHARE = 0.4, 0.2
+"""Of the free memory: the pool of pages, and each of the two others."""
 
-Launch = Callable[[int], None]
+Launch = Callable[[int], object]
 """One operation on the n-th set of states."""
+Timer = Callable[[str, Launch, int], float]
+"""Seconds of one launch: what is timed, how it is launched, and how often in a round."""
 
 
 def missing() -> str | None:
@@ -57,32 +60,42 @@ class Form:
 
     name: str
     launch: Launch
-    paged: bool
-
-
-def _forms(contiguous: Launch, paged: Mapping[str, Launch]) -> tuple[Form, ...]:
-    return (
-        Form(name="contiguous", launch=contiguous, paged=False),
-        *(Form(name=name, launch=launch, paged=True) for name, launch in paged.items()),
-    )
+    is_judged: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """The ways to do it, the contiguous one first."""
+    """vLLM's way over contiguous and over padded states, and the paged ways."""
 
-    forms: tuple[Form, ...]
+    name: str
+    num_rows: int
+    contiguous: Launch
+    padded: Launch
+    paged: tuple[Form, ...]
     num_bytes: int
     """State bytes that one launch reads and writes."""
-    num_sets: int
-    """Sets of states that launches can go through."""
-
-    @property
-    def num_launches(self) -> int:
-        return min(self.num_sets, MAX_LAUNCHES, max(2, 2 * ROUND_BYTES // self.num_bytes))
+    num_launches: int
 
 
-def seconds(launch: Launch, num_launches: int) -> float:
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One measured form."""
+
+    operation: str
+    rows: int
+    form: str
+    seconds: float
+    bytes_per_s: float
+    of_copy: float
+    to_contiguous: float | None
+    to_padded: float | None
+    is_judged: bool
+
+    def is_below(self, ratio: float) -> bool:
+        return self.is_judged and min(self.to_contiguous or 0.0, self.to_padded or 0.0) < ratio
+
+
+def graph_seconds(name: str, launch: Launch, num_launches: int) -> float:
     """Median time of one launch in rounds that are replayed as a CUDA graph, as decodes are."""
     import torch
 
@@ -104,226 +117,224 @@ def seconds(launch: Launch, num_launches: int) -> float:
     return median(samples[WARMUP:])
 
 
-def copy_seconds(operation: Operation) -> float:
+class Pools:
+    """The three pools of one layer, and the operations on them."""
+
+    def __init__(
+        self, layer: "Layer", dtype: "torch.dtype", device: str, *, free_bytes: int
+    ) -> None:
+        from state_pools import Inputs, PagedPool, StockPool
+
+        self.layer, self.dtype, self._device = layer, dtype, device
+        self.inputs = Inputs(layer, dtype, device)
+        common = {"dtype": dtype, "device": device}
+        self.paged = PagedPool(layer, int(PAGED_SHARE * free_bytes), seed=0, **common)
+        self.contiguous, self.padded = (
+            StockPool(layer, int(STOCK_SHARE * free_bytes), padded=padded, **common)
+            for padded in (False, True)
+        )
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "paged_bytes": self.paged.num_bytes,
+            "contiguous_bytes": self.contiguous.num_bytes,
+            "padded_bytes": self.padded.num_bytes,
+            "last_page_byte": self.paged.last_page_byte,
+            "passes_2_to_31_bytes": self.paged.last_page_byte > 2**31,
+        }
+
+    def operations(self, num_rows: int) -> "Iterator[Operation]":
+        """All operations on batches of so many rows."""
+        from state_pools import row_sets
+
+        itemsize = self.dtype.itemsize
+        state_bytes = 2 * num_rows * self.layer.state_size * itemsize
+        line_bytes = 2 * num_rows * self.layer.line_size * itemsize
+        paged, contiguous, padded = (
+            row_sets(num_rows, pool.num_states, self._device, most=MAX_LAUNCHES)
+            for pool in (self.paged, self.contiguous, self.padded)
+        )
+        num_sets = min(len(paged), len(contiguous), len(padded))
+
+        def launches(num_bytes: int) -> dict[str, int]:
+            wanted = max(2, 2 * ROUND_BYTES // num_bytes)
+            return {"num_bytes": num_bytes, "num_launches": min(num_sets, wanted)}
+
+        places = [self.paged.paged.at(rows) for rows in paged]  # looked up before any launch
+        sets = {"paged": places, "contiguous": contiguous, "padded": padded}
+        yield self._recurrent(num_rows, sets, launches(state_bytes))
+        yield self._convolution(num_rows, sets, launches(line_bytes))
+        yield self._gather(num_rows, sets, launches(state_bytes))
+        yield self._scatter(num_rows, sets, launches(state_bytes))
+
+    def _recurrent(self, num_rows: int, sets: dict[str, Any], sizes: dict[str, int]) -> Operation:
+        import torch
+        from paged_calls import PagedUpdate, stock_update
+
+        token = self.inputs.token(num_rows)
+        out = torch.empty_like(token.x)
+        updates = [
+            PagedUpdate(self.paged.paged, places, token)
+            for places in sets["paged"][: sizes["num_launches"]]
+        ]
+        return Operation(
+            name="decode: recurrent update",
+            num_rows=num_rows,
+            contiguous=lambda turn: stock_update(
+                self.contiguous.stock, sets["contiguous"][turn], token, out
+            ),
+            padded=lambda turn: stock_update(self.padded.stock, sets["padded"][turn], token, out),
+            paged=(
+                Form(name="fused", launch=lambda turn: updates[turn].fused(), is_judged=True),
+                Form(name="a launch a member", launch=lambda turn: updates[turn].unfused()),
+            ),
+            **sizes,
+        )
+
+    def _convolution(self, num_rows: int, sets: dict[str, Any], sizes: dict[str, int]) -> Operation:
+        from paged_calls import paged_conv, stock_conv
+
+        x, weights = self.inputs.random(num_rows, self.layer.channels), self.inputs.filter()
+        return Operation(
+            name="decode: convolution update",
+            num_rows=num_rows,
+            contiguous=lambda turn: stock_conv(
+                self.contiguous.stock, sets["contiguous"][turn], x, weights
+            ),
+            padded=lambda turn: stock_conv(self.padded.stock, sets["padded"][turn], x, weights),
+            paged=(
+                Form(
+                    name="slots",
+                    launch=lambda turn: paged_conv(
+                        self.paged.paged, sets["paged"][turn], x, weights
+                    ),
+                    is_judged=True,
+                ),
+            ),
+            **sizes,
+        )
+
+    def _gather(self, num_rows: int, sets: dict[str, Any], sizes: dict[str, int]) -> Operation:
+        """States to a dense tensor, before the scan of a prefill."""
+        from paged_calls import paged_gather, stock_gather
+
+        return Operation(
+            name="prefill: gather",
+            num_rows=num_rows,
+            contiguous=lambda turn: stock_gather(self.contiguous.stock, sets["contiguous"][turn]),
+            padded=lambda turn: stock_gather(self.padded.stock, sets["padded"][turn]),
+            paged=(
+                Form(
+                    name="pages",
+                    launch=lambda turn: paged_gather(self.paged.paged, sets["paged"][turn]),
+                    is_judged=True,
+                ),
+            ),
+            **sizes,
+        )
+
+    def _scatter(self, num_rows: int, sets: dict[str, Any], sizes: dict[str, int]) -> Operation:
+        """A dense tensor, in cache as the scan leaves it, to states after a prefill."""
+        from paged_calls import paged_scatter, stock_scatter
+
+        dense = self.inputs.states(num_rows)
+        return Operation(
+            name="prefill: scatter",
+            num_rows=num_rows,
+            contiguous=lambda turn: stock_scatter(
+                self.contiguous.stock, sets["contiguous"][turn], dense
+            ),
+            padded=lambda turn: stock_scatter(self.padded.stock, sets["padded"][turn], dense),
+            paged=(
+                Form(
+                    name="pages",
+                    launch=lambda turn: paged_scatter(self.paged.paged, sets["paged"][turn], dense),
+                    is_judged=True,
+                ),
+            ),
+            **sizes,
+        )
+
+
+def copy_launch(operation: Operation, device: str) -> Launch:
     """The device's own copy of as many bytes, through as much memory."""
     import torch
 
     shape = (operation.num_launches, operation.num_bytes // 2)
-    source = torch.zeros(shape, dtype=torch.uint8, device=DEVICE)
+    source = torch.zeros(shape, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-
-    def launch(turn: int) -> None:
-        target[turn].copy_(source[turn])
-
-    return seconds(launch, operation.num_launches)
+    return lambda turn: target[turn].copy_(source[turn])
 
 
-class States:
-    """Paged and contiguous states of one layer, and the batches of each turn."""
+def measure(pools: Pools, timer: Timer, device: str, batches: Sequence[int]) -> list[Row]:
+    """Every form of every operation, for every batch."""
+    found: list[Row] = []
+    for num_rows in batches:
+        for operation in pools.operations(num_rows):
+            found += _rows_of(operation, timer, device)
+    return found
 
-    def __init__(self, dtype: "torch.dtype") -> None:
-        import torch
 
-        self._generator, self.dtype = torch.Generator().manual_seed(0), dtype
-        num_members = NUM_HEADS // HEADS_PER_MEMBER
-        num_pages = NUM_STATES * num_members + 1
-        self.pages = self._zeros(num_pages, HEADS_PER_MEMBER, HEAD_DIM, D_STATE)
-        self.contiguous = self._zeros(NUM_STATES + 1, NUM_HEADS, HEAD_DIM, D_STATE)
-        members = torch.zeros((num_members, NUM_STATES + 1), dtype=torch.int32)
-        members[:, 1:] = self._permutation(num_pages - 1).view(num_members, NUM_STATES) + 1
-        self.members = members.to(DEVICE)
-        # Slots of 32 KiB in slabs of 512, as S2 has them; slab 0 is the null page.
-        page_size, num_slabs = self.pages[0].numel(), NUM_LINES // SLOTS + 1
-        self.conv_lines = self._zeros(num_slabs * page_size).as_strided(
-            (num_slabs * SLOTS, WIDTH - 1, CHANNELS), (page_size // SLOTS, CHANNELS, 1)
+def _rows_of(operation: Operation, timer: Timer, device: str) -> Iterator[Row]:
+    def seconds(form: str, launch: Launch) -> float:
+        name = f"{operation.name}, {operation.num_rows} rows, {form}"
+        return timer(name, launch, operation.num_launches)
+
+    copy = seconds("copy", copy_launch(operation, device))
+    contiguous = seconds("contiguous", operation.contiguous)
+    padded = seconds("padded", operation.padded)
+    stock = ((Form(name="contiguous", launch=operation.contiguous), contiguous),)
+    stock += ((Form(name="padded", launch=operation.padded), padded),)
+    timed = [(form, seconds(form.name, form.launch)) for form in operation.paged]
+    for form, time in (*stock, *timed):
+        is_paged = form in operation.paged
+        yield Row(
+            operation=operation.name,
+            rows=operation.num_rows,
+            form=form.name,
+            seconds=time,
+            bytes_per_s=operation.num_bytes / time,
+            of_copy=copy / time,
+            to_contiguous=contiguous / time if is_paged else None,
+            to_padded=padded / time if is_paged else None,
+            is_judged=form.is_judged,
         )
-        self.histories = self._zeros(NUM_LINES + 1, WIDTH - 1, CHANNELS)
-        lines = torch.full((NUM_LINES + 1,), -1, dtype=torch.int32)
-        lines[1:] = self._permutation(NUM_LINES) + SLOTS
-        self.lines = lines.to(DEVICE)
-
-    def batches(self, num_rows: int, num_composites: int) -> "list[torch.Tensor]":
-        """Disjoint sets of composites, 1 to `num_composites` in a random order."""
-        num_sets = num_composites // num_rows
-        order = self._permutation(num_composites) + 1
-        return list(order[: num_sets * num_rows].view(num_sets, num_rows).to(DEVICE))
-
-    def pages_of(self, composites: "list[torch.Tensor]") -> "list[torch.Tensor]":
-        """[members, rows] of each batch: looked up before, as an engine does once a step."""
-        return [self.members.index_select(1, rows) for rows in composites]
-
-    def lines_of(self, composites: "list[torch.Tensor]") -> "list[torch.Tensor]":
-        """[rows] of each batch."""
-        return [self.lines.index_select(0, rows) for rows in composites]
-
-    def random(self, *shape: int) -> "torch.Tensor":
-        import torch
-
-        return torch.randn(shape, generator=self._generator).to(DEVICE, self.dtype)
-
-    def _zeros(self, *shape: int) -> "torch.Tensor":
-        import torch
-
-        return torch.zeros(shape, dtype=self.dtype, device=DEVICE)
-
-    def _permutation(self, size: int) -> "torch.Tensor":
-        import torch
-
-        return torch.randperm(size, generator=self._generator).int()
-
-    @property
-    def state_bytes(self) -> int:
-        return self.contiguous[0].numel() * self.contiguous.element_size()
-
-    @property
-    def line_bytes(self) -> int:
-        return self.histories[0].numel() * self.histories.element_size()
 
 
-def decode_update(states: States, num_rows: int) -> Operation:
-    """The recurrent states of a decode batch, in place."""
-    import torch
-    from vllm.model_executor.layers.mamba.ops.mamba_ssm import selective_state_update
-
-    from hsexp.engine.kernels.cpu import unfused_state_update
-    from hsexp.engine.kernels.fused import FusedOps
-    from hsexp.engine.kernels.ops import DecodeUpdate
-
-    composites = states.batches(num_rows, NUM_STATES)
-    x = states.random(num_rows, NUM_HEADS, HEAD_DIM)
-    dt = states.random(num_rows, NUM_HEADS)[:, :, None].expand(-1, -1, HEAD_DIM)
-    a = -torch.rand(NUM_HEADS, device=DEVICE)[:, None, None].expand(-1, HEAD_DIM, D_STATE)
-    b, c = (states.random(num_rows, NUM_GROUPS, D_STATE) for _ in range(2))
-    d, dt_bias = (states.random(NUM_HEADS)[:, None].expand(-1, HEAD_DIM) for _ in range(2))
-    out = torch.empty_like(x)
-    update = FusedOps().state_update
-    token = {"x": x, "dt": dt, "a": a, "b": b, "c": c, "d": d, "dt_bias": dt_bias, "out": out}
-    updates = [
-        DecodeUpdate(ssm_pages=states.pages, source=pages, target=pages, **token)
-        for pages in states.pages_of(composites)
-    ]
-
-    def fused(turn: int) -> None:
-        update(updates[turn])
-
-    def unfused(turn: int) -> None:
-        unfused_state_update(updates[turn])
-
-    def contiguous(turn: int) -> None:
-        rows = composites[turn]
-        selective_state_update(
-            states.contiguous, x, dt, a, b, c, D=d, dt_bias=dt_bias, dt_softplus=True,
-            state_batch_indices=rows, dst_state_batch_indices=rows, out=out,
-        )  # fmt: skip
-
-    return Operation(
-        forms=_forms(contiguous, {"fused": fused, "a launch a member": unfused}),
-        num_bytes=2 * num_rows * states.state_bytes,
-        num_sets=len(composites),
-    )
+def report(rows: Sequence[Row], pools: Pools, min_ratio: float | None) -> dict[str, Any]:
+    """All figures as plain data, with the verdict."""
+    below = [asdict(row) for row in rows if min_ratio is not None and row.is_below(min_ratio)]
+    judged = [row for row in rows if row.is_judged]
+    return {
+        "verdict": "failed" if below else "passed",
+        "min_ratio": min_ratio,
+        "below": below,
+        "worst_to_contiguous": min((row.to_contiguous or 0.0 for row in judged), default=None),
+        "worst_to_padded": min((row.to_padded or 0.0 for row in judged), default=None),
+        "pools": pools.facts(),
+        "rows": [asdict(row) for row in rows],
+    }
 
 
-def convolution_update(states: States, num_rows: int) -> Operation:
-    """The convolution states of a decode batch, in place."""
-    from vllm.model_executor.layers.mamba.ops.causal_conv1d import causal_conv1d_update
-
-    from hsexp.engine.kernels.conv_update import conv_update
-
-    composites = states.batches(num_rows, NUM_LINES)
-    lines = states.lines_of(composites)
-    x, weight, bias = (
-        states.random(num_rows, CHANNELS),
-        states.random(CHANNELS, WIDTH),
-        states.random(CHANNELS),
-    )
-
-    def slots(turn: int) -> None:
-        conv_update(x, states.conv_lines, lines[turn], lines[turn], weight, bias, "silu")
-
-    def contiguous(turn: int) -> None:
-        causal_conv1d_update(
-            x, states.histories.transpose(1, 2), weight, bias, "silu",
-            conv_state_indices=composites[turn],
-        )  # fmt: skip
-
-    return Operation(
-        forms=_forms(contiguous, {"slots": slots}),
-        num_bytes=2 * num_rows * states.line_bytes,
-        num_sets=len(composites),
-    )
-
-
-def gather(states: States, num_rows: int) -> Operation:
-    """States to a dense tensor, before the scan of a prefill."""
-    import torch
-
-    from hsexp.engine.kernels.transfer import gather_states
-
-    composites = states.batches(num_rows, NUM_STATES)
-    pages = states.pages_of(composites)
-
-    def paged(turn: int) -> None:
-        gather_states(states.pages, pages[turn])
-
-    def contiguous(turn: int) -> None:
-        torch.index_select(states.contiguous, 0, composites[turn])
-
-    return Operation(
-        forms=_forms(contiguous, {"pages": paged}),
-        num_bytes=2 * num_rows * states.state_bytes,
-        num_sets=len(composites),
-    )
-
-
-def scatter(states: States, num_rows: int) -> Operation:
-    """A dense tensor, in cache as the scan leaves it, to states after a prefill."""
-    from hsexp.engine.kernels.transfer import scatter_states
-
-    composites = states.batches(num_rows, NUM_STATES)
-    long, pages = [rows.long() for rows in composites], states.pages_of(composites)
-    dense = states.random(num_rows, NUM_HEADS, HEAD_DIM, D_STATE)
-
-    def paged(turn: int) -> None:
-        scatter_states(states.pages, pages[turn], dense)
-
-    def contiguous(turn: int) -> None:
-        states.contiguous.index_copy_(0, long[turn], dense)
-
-    return Operation(
-        forms=_forms(contiguous, {"pages": paged}),
-        num_bytes=2 * num_rows * states.state_bytes,
-        num_sets=len(composites),
-    )
-
-
-OPERATIONS = {
-    "decode: recurrent update": decode_update,
-    "decode: convolution update": convolution_update,
-    "prefill: gather": gather,
-    "prefill: scatter": scatter,
-}
-
-
-def table_of(name: str, states: States) -> Table:
-    table = Table(title=name)
-    for heading in ("rows", "form", "µs", "GB/s", "of a copy", "ratio"):
-        table.add_column(heading, justify="left" if heading == "form" else "right")
-    for num_rows in BATCHES:
-        operation = OPERATIONS[name](states, num_rows)
-        copy = copy_seconds(operation)
-        baseline = math.nan
-        for form in operation.forms:
-            time = seconds(form.launch, operation.num_launches)
-            baseline = time if not form.paged else baseline
-            table.add_row(
-                str(num_rows),
-                form.name,
-                f"{1e6 * time:.1f}",
-                f"{operation.num_bytes / time / 1e9:,.0f}",
-                f"{copy / time:.0%}",
-                f"{time / baseline:.3f}" if form.paged else "",
-            )
-    return table
+def tables_of(rows: Sequence[Row]) -> Iterator[Table]:
+    for name in dict.fromkeys(row.operation for row in rows):
+        table = Table(title=name)
+        for heading in ("rows", "form", "µs", "GB/s", "of a copy", "contiguous", "padded"):
+            table.add_column(heading, justify="left" if heading == "form" else "right")
+        for row in rows:
+            if row.operation == name:
+                table.add_row(
+                    str(row.rows),
+                    row.form,
+                    f"{1e6 * row.seconds:.1f}",
+                    f"{row.bytes_per_s / 1e9:,.0f}",
+                    f"{row.of_copy:.0%}",
+                    *(
+                        "" if ratio is None else f"{ratio:.3f}"
+                        for ratio in (row.to_contiguous, row.to_padded)
+                    ),
+                )
+        yield table
 
 
 def versions() -> dict[str, Any]:
@@ -332,29 +343,54 @@ def versions() -> dict[str, Any]:
     import vllm
 
     return {
-        "device": torch.cuda.get_device_name(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "torch": torch.__version__,
         "triton": triton.__version__,
         "vllm": vllm.__version__,
     }
 
 
-def main() -> None:
+def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float16", "float32"])
-    arguments = parser.parse_args()
+    parser.add_argument("--json", type=Path, help="file for the figures and the verdict")
+    parser.add_argument("--min-ratio", type=float, help="the least that a judged ratio may be")
+    return parser.parse_args(arguments)
+
+
+def finish(rows: Sequence[Row], pools: Pools, chosen: argparse.Namespace) -> int:
+    """Print and write what was measured. Returns the exit status."""
     console = make_console()
+    for table in tables_of(rows):
+        console.print(table)
+    found = report(rows, pools, chosen.min_ratio) | {"versions": versions()}
+    if chosen.json is not None:
+        chosen.json.write_text(json.dumps(found, indent=2), encoding="utf-8")
+    for row in found["below"]:
+        console.print(
+            f"{row['operation']}, {row['rows']} rows, {row['form']}: {row['to_contiguous']:.3f} of "
+            f"contiguous, {row['to_padded']:.3f} of padded, below {chosen.min_ratio}"
+        )
+    return 1 if found["below"] else os.EX_OK
+
+
+def main(arguments: Sequence[str]) -> int:
+    chosen = options(arguments)
     reason = missing()
     if reason is not None:
-        console.print(f"gpu_kernels: {reason}; nothing was measured")
-        sys.exit(os.EX_UNAVAILABLE)
+        make_console().print(f"gpu_kernels: {reason}; nothing was measured")
+        if chosen.json is not None:
+            found = {"verdict": "skipped", "reason": reason}
+            chosen.json.write_text(json.dumps(found), encoding="utf-8")
+        return os.EX_UNAVAILABLE
     import torch
+    from state_pools import FALCON_7B
 
-    console.print(", ".join(f"{name} {value}" for name, value in versions().items()))
-    states = States(getattr(torch, arguments.dtype))
-    for name in OPERATIONS:
-        console.print(table_of(name, states))
+    make_console().print(", ".join(f"{name} {value}" for name, value in versions().items()))
+    free_bytes, _ = torch.cuda.mem_get_info()
+    pools = Pools(FALCON_7B, getattr(torch, chosen.dtype), "cuda", free_bytes=free_bytes)
+    return finish(measure(pools, graph_seconds, "cuda", BATCHES), pools, chosen)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

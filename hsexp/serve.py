@@ -131,10 +131,13 @@ class Command:
         if model in options("model"):
             shape = ModelConfig.parse(read_option("model", model), path=f"model {model}")
             if shape.checkpoint is None:
+                from hsexp.engine.full_width import config_folder, load_arguments
                 from hsexp.engine.mini import seeded_weights
 
+                width = shape.seeded_width
                 implied = {"skip_tokenizer_init": "true", "served_model_name": model}
-                model = str(seeded_weights(shape))
+                implied |= load_arguments(None, width)
+                model = str(seeded_weights(shape) if width is None else config_folder(shape, width))
             else:
                 model = shape.checkpoint
         flags = ["--scheduler-cls", SCHEDULER]

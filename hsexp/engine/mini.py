@@ -10,6 +10,7 @@ token to token: a model that always answers the same would hide a wrong state.
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ SPECIAL_TOKENS = 3
 """Padding, start and end come first; prompts are drawn from the others."""
 
 _HIDDEN = 128
-_GAIN = 1.2
+GAIN = 1.2
 """Multiplies the standard deviation 1 / sqrt(inputs); with 1 the logits hardly differ."""
 
 _FORMAT = 1
@@ -44,12 +45,21 @@ def seeded_weights(shape: ModelShape, *, seed: int = 1) -> Path:
         {"shape": shape.model_dump(mode="json"), "seed": seed, "format": _FORMAT}
         | {"hidden": _HIDDEN, "vocabulary": VOCABULARY}
     )
-    folder = cache_folder() / "checkpoints" / f"{shape.name}-{key}"
+    return kept_folder(f"{shape.name}-{key}", lambda half: write_weights(half, shape, seed=seed))
+
+
+def kept_folder(name: str, write: Callable[[Path], None]) -> Path:
+    """A folder in the user's cache, written at the first call, whole or not at all.
+
+    Args:
+        write: puts the contents into an empty folder.
+    """
+    folder = cache_folder() / "checkpoints" / name
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         half = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
         try:
-            write_weights(half, shape, seed=seed)
+            write(half)
             half.rename(folder)
         except OSError:
             if not folder.exists():  # else another process was faster
@@ -86,7 +96,7 @@ def seed_weights(model: Any, *, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         if parameter.dim() >= 2:
-            scale = _GAIN * parameter.shape[-1] ** -0.5
+            scale = GAIN * parameter.shape[-1] ** -0.5
             parameter.data.normal_(0, scale, generator=generator)
 
 
@@ -104,7 +114,7 @@ def _falcon_h1(shape: ModelConfig) -> Any:
             head_dim=shape.head_dim,
             mamba_d_ssm=width,
             mamba_expand=max(width // _HIDDEN, 1),
-            **_shared_fields(shape),
+            **shared_fields(shape),
         )
     )
 
@@ -133,7 +143,7 @@ def _granite_4_h(shape: ModelConfig) -> Any:
             layer_types=layers,
             num_attention_heads=shape.num_kv_heads,
             mamba_expand=width // hidden,
-            **_shared_fields(shape),
+            **shared_fields(shape),
         )
     )
 
@@ -150,7 +160,7 @@ def _layer_kinds(shape: ModelShape) -> list[str]:
     return layers
 
 
-def _shared_fields(shape: ModelConfig) -> dict[str, Any]:
+def shared_fields(shape: ModelConfig) -> dict[str, Any]:
     """Fields that both families name alike."""
     return {
         "num_key_value_heads": shape.num_kv_heads,

@@ -183,10 +183,13 @@ def _fine_hashes(stock: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _patch_worker() -> None:
-    """Paged states: table, views, metadata and layer. Contiguous ones run stock code."""
+    """Paged states: table, views, metadata and layer. Contiguous ones run stock code. And weights
+    that are made on the device."""
     import vllm.v1.worker.gpu_model_runner as runner
     from vllm.model_executor.layers.mamba.mamba_mixer2 import MambaMixer2
     from vllm.v1.attention.backends.mamba2_attn import Mamba2AttentionMetadataBuilder
+
+    from hsexp.engine.seeded_loader import register_loader
 
     runner.GPUModelRunner.initialize_kv_cache = _open_table(
         runner.GPUModelRunner.initialize_kv_cache
@@ -198,6 +201,7 @@ def _patch_worker() -> None:
         Mamba2AttentionMetadataBuilder.__init__
     )
     Mamba2AttentionMetadataBuilder.build = _with_rows(Mamba2AttentionMetadataBuilder.build)
+    register_loader()
 
 
 def _open_table(stock: Callable[..., Any]) -> Callable[..., Any]:

@@ -27,7 +27,7 @@ SCHEDULER = "hsexp.engine.scheduler.HybridScheduler"
 
 _GIB = 2**30
 
-_NOT_SHAPE = {"name", "checkpoint", "max_model_tokens", "d0_attention_fraction"}
+_NOT_SHAPE = {"name", "checkpoint", "max_model_tokens", "d0_attention_fraction", "seeded_width"}
 """Fields that may differ between a model in `conf/model` and the served one."""
 
 

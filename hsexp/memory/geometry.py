@@ -16,7 +16,7 @@ from pydantic import (
 
 from hsexp.config.base import Config
 from hsexp.config.fields import Name
-from hsexp.memory.weights import Weights
+from hsexp.memory.weights import SeededWidth, Weights
 
 
 class ModelShape(Config, ABC):
@@ -48,6 +48,9 @@ class ModelShape(Config, ABC):
     weights_unknown: str | None = Field(default=None, exclude=True)
     """Why `weights` is null."""
 
+    seeded_width: SeededWidth | None = Field(default=None, exclude=True)
+    """Where `checkpoint` is null: how wide the seeded weights are; null makes them as small as the
+    states allow. A simulation loads none, so its cell ids leave it out."""
     checkpoint_revision: str | None = Field(default=None, exclude=True)
     """Commit of the weights on the hub; null uses the newest, and the ledger has its digests."""
     checkpoint_sha256: dict[str, str] | None = Field(default=None, exclude=True)

@@ -1,4 +1,5 @@
-"""What the weights of a model weigh, and how many of them a step reads and a token uses."""
+"""What the weights of a model weigh, how many of them a step reads and a token uses, and how wide
+seeded ones are."""
 
 from typing import Annotated, Literal
 
@@ -44,3 +45,17 @@ class Weights(Config):
         """Parameters that a token which is sampled is multiplied with."""
         of_experts = 0 if self.experts is None else self.experts.per_token * self.experts.parameters
         return self.token_parameters + self.head_parameters + of_experts
+
+
+class SeededWidth(Config):
+    """How wide seeded weights are where they are as wide as the real model's, so that a step takes
+    the time of the real model's. The engine makes them on its device."""
+
+    hidden: PositiveInt
+    """Channels between layers."""
+    intermediate: PositiveInt
+    """Channels inside an MLP."""
+    query_heads: PositiveInt
+    vocabulary: PositiveInt
+    scan_chunk: PositiveInt
+    """Tokens of a chunk of the prefill scan."""

@@ -280,6 +280,7 @@ def _serving_of(launch: Launch) -> dict[str, Any]:
     return {
         "hardware": hardware,
         "checkpoint": launch.model.checkpoint,
+        "seeded_width": launch.model.seeded_width,
         "checkpoint_revision": launch.model.checkpoint_revision,
         "checkpoint_sha256": launch.model.checkpoint_sha256,
         "transport": asked.transport,

@@ -10,6 +10,7 @@ from hsexp.config.fields import Seed
 from hsexp.memory import HybridMemory, MemoryConfig, Observer, build_memory
 from hsexp.memory.config import BudgetConfig
 from hsexp.memory.geometry import ServedModel
+from hsexp.memory.weights import SeededWidth
 from hsexp.sim.config import SchedulerConfig
 from hsexp.workload import WorkloadConfig
 from hsexp.workload.arrivals import ArrivalsConfig
@@ -51,6 +52,10 @@ class VllmRunConfig(RunConfig):
     hardware: HardwareConfig
     checkpoint: str | None
     """Weights that vLLM can load; null uses seeded weights."""
+    seeded_width: Annotated[SeededWidth | None, Field(exclude_if=lambda value: value is None)] = (
+        None
+    )
+    """How wide seeded weights are; null makes them as small as the states allow."""
     checkpoint_revision: Annotated[str | None, Field(exclude_if=lambda value: value is None)] = None
     checkpoint_sha256: Annotated[
         dict[str, str] | None, Field(exclude_if=lambda value: value is None)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hsexp.engine.full_width import load_arguments
 from hsexp.engine.settings import EngineSettings
 from hsexp.memory.geometry import ModelConfig, ModelShape
 from hsexp.plan.run import VllmRunConfig
@@ -62,6 +63,7 @@ def engine_arguments(config: VllmRunConfig, *, record: Path, trace: Path) -> dic
         "enforce_eager": is_eager(config),
         "skip_tokenizer_init": True,  # requests are token ids, and so are outputs
         "seed": 0,
+        **load_arguments(config.checkpoint, config.seeded_width),
         "scheduler_cls": SCHEDULER,
         "additional_config": {
             **settings.additional_config(),

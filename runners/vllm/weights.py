@@ -28,7 +28,11 @@ def weights_of(config: VllmRunConfig) -> Weights:
         ConfigError: the model's shape has no seeded weights, or a file is not the expected one.
         OSError: there are no such weights.
     """
-    if config.checkpoint is None:
+    if config.checkpoint is None and config.seeded_width is not None:
+        from hsexp.engine.full_width import config_folder
+
+        folder, name = config_folder(config.model, config.seeded_width), "seeded at full width"
+    elif config.checkpoint is None:
         from hsexp.engine.mini import seeded_weights
 
         folder, name = seeded_weights(config.model), "seeded"
