@@ -14,6 +14,7 @@ import runpy
 import sys
 
 from hsexp.config.base import ConfigError
+from hsexp.described import names_trace
 from hsexp.ending import end_well
 from hsexp.shadows import refuse_shadows
 
@@ -47,10 +48,9 @@ def _run() -> int:
         del sys.argv[1]
         runpy.run_module(_COMMANDS[arguments[0]], run_name="__main__", alter_sys=True)
         return 0  # each ends the process itself, with its own code
-    from hsexp.describe import main as describe
-    from hsexp.describe import names_trace
-
     if names_trace(arguments):
+        from hsexp.describe import main as describe
+
         return describe(arguments)
     from runners.command import main as launch
 

@@ -33,6 +33,7 @@ from hsexp.config.catalog import CONF, as_override, follow_config_dir, read_opti
 from hsexp.config.launch import parse_launch
 from hsexp.config.overrides import refuse_several_options
 from hsexp.console import make_console
+from hsexp.described import KEY
 from hsexp.ending import end_well
 from hsexp.labs.working_set import WorkingSet, working_sets
 from hsexp.memory import MemoryConfig
@@ -42,24 +43,15 @@ from hsexp.models.option import with_options
 from hsexp.config.base import parse_union
 from hsexp.plan.resolve import memory_for
 from hsexp.workload.traces import read_trace
-from hsexp.models.reading import is_config
+from hsexp.models.naming import is_config
 from hsexp.workload.traces.config import TraceWorkload
 from hsexp.workload.traces.records import nearest
 from hsexp.workload.traces.statistics import PEAK_S, Spread, TraceStatistics
 
-_KEY = "trace"
 _SETTINGS = ("workload", "model", "organization")
 """Groups of a launch whose settings mean something here."""
-_SWITCHES = {"true", "false", "null", "none", "yes", "no", "on", "off", "y", "n", "1", "0", "~", ""}
-"""What `trace=` of a campaign may be."""
 _ORGANIZATIONS = ("s0", "s1", "s2", "s3", "d0")
 _GIB = 2**30
-
-
-def names_trace(arguments: Sequence[str]) -> bool:
-    """Whether a command line asks what is in a trace; a campaign has a switch of that name."""
-    pairs = dict(argument.partition("=")[::2] for argument in arguments)
-    return "campaign" not in pairs and pairs.get(_KEY, "").lower() not in _SWITCHES
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -102,7 +94,7 @@ class _Asked:
             key, equals, value = argument.partition("=")
             if not equals:
                 raise ConfigError(f"arguments are key=value, got {argument!r}")
-            if key == _KEY:
+            if key == KEY:
                 path = value
             elif key == "json":
                 if value.lower() not in ("true", "false"):

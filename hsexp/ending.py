@@ -19,6 +19,7 @@ from typing import Any, TextIO
 from hsexp.console import make_console
 
 EXIT_LOST_OUTPUT, EXIT_REFUSED = 1, 2
+EXIT_FAILED_CELLS = 1
 
 _UNUSABLE = {
     errno.EACCES,

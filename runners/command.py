@@ -1,6 +1,10 @@
-"""The command `python -m hsexp`: Hydra composes, `runners.launch` runs, errors are printed."""
+"""The command `python -m hsexp`: Hydra composes, `runners.launch` runs, errors are printed.
+
+What a launch needs is imported when there is one: help and a mistyped word do not wait for it.
+"""
 
 import sys
+from typing import TYPE_CHECKING
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -8,24 +12,24 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from analysis.errors import AnalysisError
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF
-from hsexp.config.launch import parse_launch
 from hsexp.config.overrides import quoted, refuse_several_options, refuse_unknown_options
 from hsexp.config.searchpath import follow_hydra
 from hsexp.console import make_console
-from hsexp.ending import EXIT_REFUSED, file_fault, print_error, refused, stop_code
-from hsexp.ledger import LedgerError
+from hsexp.ending import (
+    EXIT_FAILED_CELLS,
+    EXIT_REFUSED,
+    file_fault,
+    print_error,
+    refused,
+    stop_code,
+)
 from hsexp.models.option import names_path, with_options
-from runners import sweep
-from runners.launch import EXIT_FAILED_CELLS, Result, run_launch
-from runners.pool import WorkerStartError
-from runners.sweep import JobFailed, SweepFolder
-from runners.vllm.faults import EngineRemains
+from runners.sweep_folder import JobFailed, SweepFolder
 
-_REFUSALS = (ConfigError, LedgerError, AnalysisError, WorkerStartError, EngineRemains)
-"""Errors that a user can correct; printed without a traceback."""
+if TYPE_CHECKING:
+    from runners.launch import Result
 
 _exit_code = 0
 """Exit code of a launch that is not a sweep; Hydra discards the return value of a task."""
@@ -73,6 +77,8 @@ def run_task(composed: DictConfig) -> float | None:
     Returns the objective of the launch, which a sweeper that searches asks for.
     """
     global _exit_code
+    from runners import sweep
+
     if not sweep.is_job():
         result, _ = _carry_out(composed)
         _exit_code = result.exit_code
@@ -99,8 +105,16 @@ def run_task(composed: DictConfig) -> float | None:
     return result.objective
 
 
-def _carry_out(composed: DictConfig) -> tuple[Result, str | None]:
+def _carry_out(composed: DictConfig) -> "tuple[Result, str | None]":
     """The result, and the reason if the launch was refused."""
+    from analysis.errors import AnalysisError
+    from hsexp.config.launch import parse_launch
+    from hsexp.ledger import LedgerError
+    from runners import sweep
+    from runners.launch import Result, run_launch
+    from runners.pool import WorkerStartError
+    from runners.vllm.faults import EngineRemains
+
     try:
         follow_hydra(HydraConfig.get().runtime)
         overrides = list(HydraConfig.get().overrides.task)
@@ -109,7 +123,8 @@ def _carry_out(composed: DictConfig) -> tuple[Result, str | None]:
         if launch.workers is None and sweep.is_job() and sweep.shares_machine():
             launch = launch.model_copy(update={"workers": 1})
         return run_launch(launch, overrides, make_console(), analyse=not sweep.is_job()), None
-    except _REFUSALS as error:
+    except (ConfigError, LedgerError, AnalysisError, WorkerStartError, EngineRemains) as error:
+        # a user can correct these: they are printed without a traceback
         return Result(exit_code=refused(error)), str(error)
     except OSError as error:
         fault = file_fault(error)
@@ -119,6 +134,9 @@ def _carry_out(composed: DictConfig) -> tuple[Result, str | None]:
 
 
 def _end_sweep() -> int:
+    from analysis.errors import AnalysisError
+    from runners import sweep
+
     assert SweepFolder.path is not None
     try:
         return sweep.end_sweep(SweepFolder.path, make_console(), analyse=_exit_code != stop_code())

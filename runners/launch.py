@@ -34,7 +34,7 @@ from hsexp.config.catalog import as_override, options, read_option
 from hsexp.config.engine import EngineConfig, SimEngine
 from hsexp.config.launch import Launch, parse_launch
 from hsexp.config.overrides import given_settings
-from hsexp.ending import EXIT_REFUSED, print_error
+from hsexp.ending import EXIT_FAILED_CELLS, EXIT_REFUSED, print_error
 from hsexp.ledger import Ledger, LedgerError, Provenance
 from hsexp.measure.metrics import metric_names
 from hsexp.plan.advice import FOLLOW_UPS, FollowUp, candidates, elsewhere, prepared
@@ -61,8 +61,6 @@ from runners.plan_view import print_counted, print_plan
 from runners.run_view import print_refusals, print_runs
 from runners.trial import Outcome
 from runners.vllm.weights import require_checkpoints
-
-EXIT_FAILED_CELLS = 1
 
 LEDGERS = Path("ledgers")
 """Folder of all ledgers, below the working directory; each is <campaign>/<engine>."""

@@ -39,7 +39,7 @@ from hsexp.config.base import Config
 from hsexp.config.catalog import CONF, as_override, path_of
 from hsexp.config.fields import Name
 from hsexp.console import make_console
-from hsexp.models.reading import is_config
+from hsexp.models.naming import is_config
 
 _KEYS = ("device", "hardware", "model", "budget_bytes", "ledger", "out", "overwrite")
 

@@ -127,6 +127,31 @@ def test_the_light_install_imports_without_torch_and_vllm() -> None:
     assert done.returncode == 0, done.stderr
 
 
+HEAVY = ("numpy", "pandas", "pyarrow", "scipy", "statsmodels", "matplotlib")
+
+
+def imported_by(*arguments: str) -> list[str]:
+    """The heavy libraries that `python -m hsexp` with these arguments imports."""
+    program = (
+        "import runpy, sys\n"
+        f"sys.argv = {['hsexp', *arguments]}\n"
+        "try:\n"
+        "    runpy.run_module('hsexp', run_name='__main__')\n"
+        "except SystemExit as end:\n"
+        "    assert not end.code, end.code\n"
+        f"print('imported', *(name for name in {HEAVY} if name in sys.modules))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1].split()[1:]
+
+
+def test_help_waits_for_no_library_of_tables_or_figures() -> None:
+    assert imported_by("--help") == []
+
+
 def test_no_two_test_files_share_a_name() -> None:
     # pytest imports them by their names alone.
     names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]

@@ -150,8 +150,8 @@ class WholePages(AttentionStore):
         return pages
 
     def take(self, sequence: SequenceMemory, end: int) -> None:
-        pages, _ = self.missing(sequence, end)
-        sequence.blocks += self.pool.take(pages)
+        blocks = sequence.blocks
+        blocks += self.pool.take(-(-end // self.block_size) - len(blocks))
 
     def release(self, sequence: SequenceMemory) -> None:
         # So a prefix loses its end before its start.

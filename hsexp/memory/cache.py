@@ -8,7 +8,7 @@ This class publishes entries and loses them, for any reason. `hsexp.memory.hybri
 request is admitted, grows or stays.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -199,26 +199,18 @@ class Cache:
             ahead: the coming step computes them.
         """
         start = sequence.num_published_blocks
-        oldest, duplicates = self.block_index.oldest, self.block_index.duplicates
-        entries = self.attention_pool.entries
         keys = sequence.keys.attention[start:num_full]
         # An asynchronous engine schedules a step before it knows the last token of the previous
         # one. A block that has no key for that reason is published later.
         num_full = start + len(keys)
-        for page, key in zip(sequence.blocks[start:num_full], keys, strict=True):
+        pages, entries = sequence.blocks[start:num_full], self.attention_pool.entries
+        for page, key in zip(pages, keys, strict=True):
             entries[page] = key
-            if key not in oldest:
-                oldest[key] = page
-            elif key in duplicates:
-                duplicates[key].append(page)
-            else:
-                duplicates[key] = [page]
+        self.block_index.add_all(keys, pages)
         sequence.num_published_blocks = num_full
         if self.prefixes is not None:
-            pages = sequence.blocks[start:num_full]
             self.prefixes.add_blocks(sequence.keys, start, keys, pages)
         if self.observer is not None and keys:
-            pages = sequence.blocks[start:num_full]
             self.observer.on_publish_blocks(sequence, start, keys, pages, ahead=ahead)
 
     def publish_boundary(self, sequence: SequenceMemory, computed: int) -> None:
@@ -298,31 +290,43 @@ class Cache:
 
     def _on_reassign(self, pool: PagePool, pages: list[int]) -> None:
         """Lose the entries of queued pages before the pages get a new owner."""
-        entries, lost_blocks = pool.entries, 0
+        entries = pool.entries
         if self.observer is not None:
             self._announce_lost_blocks(pool, pages)
-        oldest, duplicates = self.block_index.oldest, self.block_index.duplicates
+        keys: list[Hashable] = []
+        blocks: list[int] = []
         for page in pages:
             entry = entries[page]
             if entry is None:
                 continue
             kind = type(entry)
+            if kind is not Checkpoint and kind is not Slab:
+                entries[page] = None
+                keys.append(entry)
+                blocks.append(page)
+                continue
+            self._lose_blocks(keys, blocks)
+            keys, blocks = [], []
             if kind is Checkpoint:
                 self.lose_checkpoint(entry, cause="reassigned")
-            elif kind is Slab:
+            else:
                 self.counters.reclaimed_slabs += 1
                 for checkpoint in list(entry.checkpoints()):
                     self.lose_checkpoint(checkpoint, cause="slab")
-            else:
-                entries[page] = None
-                if entry in duplicates:
-                    self.block_index.remove(entry, page)
-                else:
-                    del oldest[entry]
-                lost_blocks += 1
-                if self.prefixes is not None:
-                    self.prefixes.lose_block(entry, page, oldest.get(entry))
-        self.counters.lost_blocks += lost_blocks
+        self._lose_blocks(keys, blocks)
+
+    def _lose_blocks(self, keys: Sequence[Hashable], pages: Sequence[int]) -> None:
+        """Remove the keys of these attention pages, which cache nothing any more."""
+        if not keys:
+            return
+        self.counters.lost_blocks += len(keys)
+        prefixes = self.prefixes
+        if prefixes is None:
+            self.block_index.remove_all(keys, pages)
+            return
+        for key, page in zip(keys, pages, strict=True):  # each loss sees those before it
+            self.block_index.remove(key, page)
+            prefixes.lose_block(key, page, self.block_index.oldest.get(key))
 
     def _announce_lost_blocks(self, pool: PagePool, pages: list[int]) -> None:
         """Notify the observer of attention blocks that are about to be reassigned."""
@@ -338,11 +342,8 @@ class Cache:
         if type(entry) is Checkpoint:
             self.lose_checkpoint(entry, cause=cause)
         elif type(entry) is not Slab:  # a slab goes with its last checkpoint
-            self.block_index.remove(entry, page)
             pool.entries[page] = None
-            self.counters.lost_blocks += 1
-            if self.prefixes is not None:
-                self.prefixes.lose_block(entry, page, self.block_index.oldest.get(entry))
+            self._lose_blocks((entry,), (page,))
             if self.observer is not None:
                 self.observer.on_lose_blocks(self.pools.index(pool), (page,), cause)
 

@@ -282,15 +282,19 @@ class HybridMemory:
         """
         if end <= sequence.quiet_end:  # most decode steps
             return True
-        cache, attention, states = self.cache, self.cache.attention, self.states
+        cache, states, sharers = self.cache, self.states, self._sharers
+        attention = cache.attention
+        with_states = end > sequence.idle_end or bool(sharers)
         if cache.observer is not None:
             cache.observer.on_act(sequence.request_id, "extend")
         cache.publish_computed(sequence, computed)
-        states.begin(sequence, computed)
+        new_state = False
+        if with_states:
+            states.begin(sequence, computed)
+            new_state = states.needs_state(sequence, end)
         blocks, slots = attention.missing(sequence, end)
         new_blocks = blocks + slots
-        new_state = states.needs_state(sequence, end)
-        if self._sharers and not self.branching.own(
+        if sharers and not self.branching.own(
             sequence, computed, new_blocks=max(new_blocks, 0), new_state=new_state
         ):
             self._report_short(sequence, blocks, slots, new_state)
@@ -312,7 +316,9 @@ class HybridMemory:
         num_full = attention.num_full(sequence, end)
         if num_full > sequence.num_published_blocks:
             cache.publish_ahead(sequence, num_full)
-        states.publish(sequence, computed, end)
+        if with_states:
+            states.publish(sequence, computed, end)
+            sequence.idle_end = states.idle_end(sequence, end)
         is_quiet = sequence.superseded is None
         sequence.quiet_end = attention.quiet_end(sequence, end) if is_quiet else 0
         return True

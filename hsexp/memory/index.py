@@ -1,6 +1,6 @@
 """The cache index of one kind of entry: key -> entry, the oldest first when a key has several."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 Entry = TypeVar("Entry")
@@ -17,23 +17,37 @@ class CacheIndex(Generic[Entry]):
         """Younger entries of a key, in order of publication."""
 
     def add(self, key: Hashable, entry: Entry) -> None:
-        if key in self.oldest:
-            self.duplicates.setdefault(key, []).append(entry)
-        else:
-            self.oldest[key] = entry
+        self.add_all((key,), (entry,))
+
+    def add_all(self, keys: Sequence[Hashable], entries: Sequence[Entry]) -> None:
+        """Add an entry under each key, in this order."""
+        oldest, duplicates = self.oldest, self.duplicates
+        for key, entry in zip(keys, entries, strict=True):
+            if key not in oldest:
+                oldest[key] = entry
+            elif key in duplicates:
+                duplicates[key].append(entry)
+            else:
+                duplicates[key] = [entry]
 
     def remove(self, key: Hashable, entry: Entry) -> None:
         """Remove this entry; the next oldest of its key takes its place."""
-        duplicates = self.duplicates.get(key)
-        if duplicates is None:
-            del self.oldest[key]
-            return
-        if self.oldest[key] == entry:
-            self.oldest[key] = duplicates.pop(0)
-        else:
-            duplicates.remove(entry)
-        if not duplicates:
-            del self.duplicates[key]
+        self.remove_all((key,), (entry,))
+
+    def remove_all(self, keys: Sequence[Hashable], entries: Sequence[Entry]) -> None:
+        """Remove the entry of each key, in this order."""
+        oldest, duplicates = self.oldest, self.duplicates
+        for key, entry in zip(keys, entries, strict=True):
+            others = duplicates.get(key)
+            if others is None:
+                del oldest[key]
+                continue
+            if oldest[key] == entry:
+                oldest[key] = others.pop(0)
+            else:
+                others.remove(entry)
+            if not others:
+                del duplicates[key]
 
     def entries(self, key: Hashable) -> Iterator[Entry]:
         """The entries of a key, the oldest first."""

@@ -35,10 +35,16 @@ def check_cache(cache: Cache, *, others: Iterable[int | Checkpoint]) -> None:
 
 
 def _check_quiet(cache: Cache, sequence: SequenceMemory) -> None:
-    """Until `quiet_end` no block or state has to be taken, published or released."""
+    """Until `quiet_end` no block or state has to be taken, published or released; until `idle_end`
+    no state."""
     assert sequence.quiet_end == 0 or (
         sequence.superseded is None
         and sequence.quiet_end <= (sequence.state_index + 1) * cache.checkpoint_grid
+    )
+    assert sequence.idle_end == 0 or (
+        sequence.superseded is None
+        and not sequence.num_planned
+        and sequence.idle_end < (sequence.state_index + 1) * cache.checkpoint_grid
     )
 
 

@@ -45,6 +45,9 @@ class SequenceMemory:
     """The previous state, read by the step that wrote `state`; released at the next step."""
     quiet_end: int = 0
     """A step that ends at or before this token allocates, publishes and releases nothing."""
+    idle_end: int = 0
+    """A step that ends at or before this token may take and publish blocks, and has nothing to do
+    with states."""
     scratch: Checkpoint | None = None
     """The state over draft tokens, until they are accepted or not (`branching.drafting`)."""
     stops: Sequence[int] = ()
@@ -76,7 +79,7 @@ class SequenceMemory:
         self.state = self.superseded = self.scratch = None
         self.state_index = -1
         self.retained = []
-        self.quiet_end = 0
+        self.quiet_end = self.idle_end = 0
         self.stops = ()
         self.num_admitted_tokens = self.num_planned = 0
 

@@ -12,8 +12,7 @@ import yaml
 
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import standing_options
-from hsexp.models.reading import is_config, read_model
-from hsexp.plan.cells import content_key
+from hsexp.models.naming import is_config
 from hsexp.user_cache import cache_folder
 
 _KEY = "model"
@@ -55,6 +54,9 @@ def _write(given: str) -> tuple[Path, str]:
     Raises:
         ConfigError: the model cannot be read, or its name is one of `conf/model`.
     """
+    from hsexp.models.reading import read_model  # as late as here: few commands name a model so
+    from hsexp.plan.cells import content_key
+
     model = read_model(given)
     if model.name in standing_options(_KEY):
         raise ConfigError(

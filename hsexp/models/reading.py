@@ -16,11 +16,6 @@ from hsexp.models.weights import read_weights
 _FILE = "config.json"
 
 
-def is_config(text: str) -> bool:
-    """Whether this names a model in Hugging Face's format, as a path or an id, and no option."""
-    return "/" in text or text.endswith(".json") or Path(text).expanduser().is_dir()
-
-
 def read_model(given: str, *, changes: Mapping[str, Any] | None = None) -> ModelShape:
     """The shape of a model.
 

@@ -10,7 +10,8 @@ import pytest
 from launches import Command
 
 import hsexp.__main__ as entry
-from hsexp.describe import main, names_trace
+from hsexp.describe import main
+from hsexp.described import names_trace
 
 
 @pytest.fixture

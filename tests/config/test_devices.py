@@ -85,7 +85,7 @@ def test_a_fitted_device_keeps_its_step_times_beside_its_data_sheet() -> None:
 
 
 def test_routed_experts_are_read_by_share_and_multiplied_by_token(command: Command) -> None:
-    from hsexp.models import read_model
+    from hsexp.models.reading import read_model
 
     granite = read_model(str(CONFIGS / "granite_4_0_h_small.json"))
     assert granite.weights is not None

@@ -18,7 +18,7 @@ from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF, folders, follow, options, read_option
 from hsexp.config.overrides import refuse_several_options
 from hsexp.ledger import Ledger
-from runners.sweep import SweepFolder
+from runners.sweep_folder import SweepFolder
 
 FILES = {
     "organization/s2_fine.yaml": "defaults: [s2, _self_]\nname: s2_fine\nblock_size: 256\n",

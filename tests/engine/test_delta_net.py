@@ -13,7 +13,7 @@ from families import save_family
 from waves import requests_over
 
 from hsexp.memory.geometry import SizedModel
-from hsexp.models import read_model
+from hsexp.models.reading import read_model
 
 PAGE = 16384
 """32 tokens in bf16."""

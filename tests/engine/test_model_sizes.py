@@ -12,7 +12,7 @@ import torch
 from vllm.utils.torch_utils import STR_DTYPE_TO_TORCH_DTYPE
 
 from hsexp.memory.geometry import StateGeometry
-from hsexp.models import read_model
+from hsexp.models.reading import read_model
 
 CONFIGS = Path(__file__).parents[1] / "models" / "configs"
 

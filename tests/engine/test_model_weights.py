@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from hsexp.models import read_model
+from hsexp.models.reading import read_model
 
 CONFIGS = Path(__file__).parents[1] / "models" / "configs"
 

@@ -9,7 +9,7 @@ from families import save_family
 from waves import assert_same_outputs, requests_over
 
 from hsexp.memory.geometry import ModelConfig
-from hsexp.models import read_model
+from hsexp.models.reading import read_model
 
 GROUPS = {"bamba": [2, 2, 1, 0], "nemotron_h": [3, 2], "zamba2": [3, 2]}
 """Recurrent layers of each attention layer."""

@@ -12,7 +12,8 @@ from hsexp.memory import build_memory
 from hsexp.memory.config import MemoryConfig
 from hsexp.memory.geometry import ModelConfig, ServedModel, SizedModel, StateGeometry
 from hsexp.memory.organizations import OrganizationConfig
-from hsexp.models import is_config, read_model
+from hsexp.models.naming import is_config
+from hsexp.models.reading import read_model
 
 CONFIGS = Path(__file__).parent / "configs"
 KIB = 1024

@@ -7,7 +7,7 @@ import pytest
 
 from hsexp.config.catalog import read_option
 from hsexp.memory.geometry import ModelConfig
-from hsexp.models import read_model
+from hsexp.models.reading import read_model
 
 CONFIGS = Path(__file__).parent / "configs"
 

@@ -112,6 +112,13 @@ class StateInPlace(StateRule):
         checkpoint = self._copies.list_checkpoint(sequence, computed)
         cache.publish_state(sequence, checkpoint, computed, step=cache.step)
 
+    def idle_end(self, sequence: SequenceMemory, end: int) -> int:
+        """Before the end of the interval: the step that goes on from there may copy the state."""
+        if sequence.num_planned:
+            return 0
+        grid = self._cache.checkpoint_grid
+        return end + -end % grid - 1 if end % grid else 0
+
     def make_room(self) -> bool:
         return self._copies.give_up_checkpoints()
 

@@ -71,6 +71,13 @@ class StatePerBoundary(StateRule):
         if end % cache.checkpoint_grid == 0:
             cache.publish_state(sequence, sequence.state, end, step=cache.step)
 
+    def idle_end(self, sequence: SequenceMemory, end: int) -> int:
+        """Before the end of the interval: there the state is published, then comes another one."""
+        if sequence.superseded is not None or sequence.num_planned:
+            return 0
+        grid = self._cache.checkpoint_grid
+        return end + -end % grid - 1 if end % grid else 0
+
     def leave(self, sequence: SequenceMemory, computed: int) -> None:
         self._cache.end_at(sequence, computed)
 

@@ -66,6 +66,11 @@ class StateRule(ABC):
         """Totals since the start that only this rule has."""
         return {}
 
+    def idle_end(self, sequence: SequenceMemory, end: int) -> int:
+        """Tokens up to which steps after `end` take, publish and give up no state; 0 if the next
+        one may."""
+        return 0
+
     @abstractmethod
     def leave(self, sequence: SequenceMemory, computed: int) -> None:
         """The request stops after `computed` tokens: publish them, and withdraw what the coming
