@@ -137,6 +137,34 @@ def test_no_text_runs_out_of_its_figure(name):
         assert box.y0 >= page.y0 - 1 and box.y1 <= page.y1 + 1, text.get_text()
 
 
+GAP_PX = 2.0
+"""Pixels at 150 dots per inch between a label and what it must not touch."""
+
+
+@pytest.mark.parametrize("source", ["runs", "paper"])
+@pytest.mark.parametrize("name", ["2", "3", "4", "5", "6", "7"])
+def test_a_label_of_an_axis_touches_neither_a_neighbour_nor_its_numbers(name, source):
+    if (name, source) in (("6", "runs"), ("5", "paper")):
+        pytest.skip("test_figure6 has the one; the paper does not print the other")
+    figure = drawn(name) if source == "runs" else printed(name)
+    figure.canvas.draw()
+    for axis in figure.axes:
+        label = axis.yaxis.label
+        if not label.get_text():
+            continue
+        box = label.get_window_extent().padded(GAP_PX)
+        for other in figure.axes:
+            near = [text for text in other.texts if text.get_text()]
+            near += [text for text in other.get_yticklabels() if text.get_text()]
+            near += [text for text in other.get_xticklabels() if text.get_text()]
+            near += [other._left_title] if other._left_title.get_text() else []
+            near += [other.yaxis.label] if other is not axis and other.get_ylabel() else []
+            touched = [text.get_text() for text in near if box.overlaps(text.get_window_extent())]
+            assert not touched, (label.get_text(), touched)
+            if other.axison and other.bbox.x1 != axis.bbox.x1:
+                assert not box.overlaps(other.bbox), (label.get_text(), other.get_title(loc="left"))
+
+
 @pytest.mark.parametrize(
     ("name", "campaign", "organization", "named"),
     [
