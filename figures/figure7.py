@@ -237,7 +237,7 @@ def _draw(
         axes: list[Axes | None] = [axis if place in drawn else None for place in range(3)]
     else:
         figure, three = plt.subplots(
-            1, 3, figsize=(style.PAGE_IN, 3.35), width_ratios=[1.0, 1.0, 0.95]
+            1, 3, figsize=(style.PAGE_IN, 3.35), width_ratios=[0.95, 0.95, 1.05]
         )
         axes = list(three)
     _both_depths(axes[:2], (q7, q8))
@@ -253,7 +253,7 @@ def _draw(
         figure.subplots_adjust(left=0.15, right=0.98, top=0.93, bottom=0.4)
     else:
         figure.subplots_adjust(left=0.075, right=0.995, top=0.93, bottom=0.36, wspace=0.14)
-        _move(three[2], 0.03)
+        _move(three[2], 0.04)
     return figure
 
 
