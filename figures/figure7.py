@@ -247,12 +247,12 @@ def _draw(
         else:
             _throughput(axes[2], retention)
             axes[2].set_title(_TITLES[2])
-    _legend(figure, drawn, paper=origin != PAPER)
-    style.footer(figure, style.origin_sentence(origin), *_sentences(panels, drawn, samples))
+    foot = style.footer(figure, style.origin_sentence(origin), *_sentences(panels, drawn, samples))
+    _legend(figure, drawn, paper=origin != PAPER, bottom=foot / figure.get_figheight())
     if len(drawn) == 1:
         figure.subplots_adjust(left=0.15, right=0.98, top=0.93, bottom=0.4)
     else:
-        figure.subplots_adjust(left=0.075, right=0.995, top=0.93, bottom=0.36, wspace=0.14)
+        figure.subplots_adjust(left=0.075, right=0.995, top=0.93, bottom=0.385, wspace=0.14)
         _move(three[2], 0.04)
     return figure
 
@@ -418,7 +418,11 @@ def _throughput(axis: Axes, retention: Retention) -> None:
         )
 
 
-def _legend(figure: Figure, drawn: Sequence[int], *, paper: bool) -> None:
+def _legend(figure: Figure, drawn: Sequence[int], *, paper: bool, bottom: float) -> None:
+    """
+    Args:
+        bottom: upper end of the footer, as a fraction of the figure's height.
+    """
     base: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 4.5}
     headroom = f"f = {HEADROOMS[1]:g}"
     changed = f"{headroom} (a), retention (b, c)"
@@ -433,7 +437,7 @@ def _legend(figure: Figure, drawn: Sequence[int], *, paper: bool) -> None:
     figure.legend(
         handles=handles,
         loc="lower center",
-        bbox_to_anchor=(0.5, 0.172 if len(drawn) > 1 else 0.2),
+        bbox_to_anchor=(0.5, bottom),
         ncols=len(handles),
         columnspacing=2.0 if len(drawn) > 1 else 1.0,
         handletextpad=0.4,

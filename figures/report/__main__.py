@@ -4,9 +4,9 @@ python -m hsexp report ledger=DIR
 python -m hsexp report campaign=paper [ledgers=ROOT] [fresh=DIR] [engine=sim] [seeds=SEEDS]
                        [pages=false]
 
-Makes the page of a campaign again, from its ledger alone: <ledger>/report.html, or ROOT/analysis/
-report-NAME.html for a campaign that needs no run. campaign=paper makes ROOT/report.html, with one
-line a question, and the page of every campaign that has a ledger below ROOT.
+Makes the page of a campaign again, from its ledger alone: <ledger>/report.html, or
+ROOT/report-NAME.html for a campaign that needs no run. campaign=paper makes ROOT/report.html, with
+one line a question, and the page of every campaign that has a ledger below ROOT.
 
   ledger=DIR    any ledger, also of a campaign of your own
   pages=false   leaves the pages of the single campaigns as they are

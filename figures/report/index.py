@@ -15,6 +15,7 @@ from analysis.compare.command import compare
 from analysis.compare.decisions import campaigns_by_test
 from analysis.compare.targets import load_targets
 from analysis.errors import AnalysisError
+from analysis.runs import THROUGHPUT
 from analysis.tables import TABLES
 from analysis.tables.table import ABSENT, Table
 from figures.report.page import NAME, Campaign, ShownTable, agreement, report, template, write
@@ -27,7 +28,7 @@ COLLECTION_KIND = "collection"
 _NEAR = 2.0
 """Standard errors within which a number agrees with the paper's."""
 
-_MOST_NAMED = 3
+_MOST_NAMED = 2
 """Numbers that a line names as those farthest from the paper."""
 
 _EFFECTS = ("%", "pp")
@@ -183,28 +184,34 @@ def _line(
         num_numbers=len(known),
         num_agreeing=sum(each.num_agreeing for each in found),
         num_decisions=sum(each.num_known for each in found),
-        differing=tuple(test for each in found for test in each.differing),
+        differing=tuple(
+            f"{each.family} {test}" if test.isdigit() else test
+            for each in found
+            for test in each.differing
+        ),
         farthest=tuple(
-            f"{_name_of(row)}: {row['error']:+.1f} {row['error_unit']}, "
-            f"{row['ratio']:.1f} standard errors"
+            f"{_name_of(row)}: {_signed(row['error'])} {row['error_unit']}"
             for row in _records(far.head(_MOST_NAMED))
         ),
     )
 
 
 def _headline(known: pd.DataFrame) -> Mapping[str, Any] | None:
-    """The largest effect that the paper prints of a campaign, or else its first number."""
-    if known.empty:
-        return None
+    """The largest effect on throughput that the paper prints of a campaign, else the largest of any
+    effect, else its first number."""
     effects = known[known["unit"].isin(_EFFECTS) & (known["statistic"] == "mean")]
-    if effects.empty:
-        return _records(known.head(1))[0]
-    place = effects["paper"].abs().idxmax()
-    return _records(effects.loc[[place]])[0]
+    for found in (effects[effects["metric"] == THROUGHPUT], effects):
+        if not found.empty:
+            return _records(found.loc[[found["paper"].abs().idxmax()]])[0]
+    return None if known.empty else _records(known.head(1))[0]
 
 
 def _name_of(row: Mapping[str, Any]) -> str:
     return f"{row['quantity']}, {row['table']} {row['target']}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−")
 
 
 def _number(row: Mapping[str, Any], column: str) -> str:

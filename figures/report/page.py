@@ -368,4 +368,4 @@ def _place(request: Request) -> Path:
     try:
         return request.ledgers.path(name) / NAME
     except NoLedgerError:
-        return request.ledgers.root / "analysis" / f"report-{name}.html"
+        return request.ledgers.root / f"report-{name}.html"

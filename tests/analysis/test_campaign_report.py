@@ -292,7 +292,8 @@ def test_the_index_has_one_line_a_campaign_of_the_paper(paper: Path) -> None:
     }
     assert all(len(found) == 1 for found in lines.values())
     (q1,) = lines[Campaign.named("q1").title]
-    assert " of " in q1[4] and "standard errors" in q1[6]
+    assert q1[1].startswith("S1/S0") and q1[4] == "0 of 6"
+    assert "Decisions: S1-S0-b63, S2-S1-b63." in q1[6] and "−4.9 pp" in q1[6]
     (q6,) = lines[Campaign.named("q6").title]
     assert q6[2:4] == ["—", "—"] and "No number" in q6[6]
     assert "q1/sim/report.html" in page.links

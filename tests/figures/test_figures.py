@@ -388,3 +388,14 @@ def test_figure_7_of_the_paper_is_on_the_ledger_timebase_with_its_printed_effect
     said = words(printed("7"))
     assert "+15.3 %" in said and "+0.8 %" in said and "+14.3 %" in said
     assert "95 %: -0.1 to +30.8" in said and "ledger timebase" in said
+
+
+@pytest.mark.parametrize("campaigns", [("q7",), ("q8",), ("q9",), ("q7", "q8", "q9")])
+def test_the_legend_of_figure_7_stands_between_its_panels_and_its_footer(campaigns):
+    figure = draw("7", ToyLedgers({key: law for key, law in ALL.items() if key[0] in campaigns}))
+    figure.canvas.draw()
+    (footer,) = figure.texts
+    (box,) = [each.get_window_extent() for each in figure.legends]
+    assert footer.get_window_extent().y1 <= box.y0 + 1
+    lowest = [text for axis in figure.axes for text in (*axis.texts, *axis.get_xticklabels())]
+    assert box.y1 <= min(text.get_window_extent().y0 for text in lowest)
