@@ -90,8 +90,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     match arguments[0].partition("=")[0]:
         case "compare":
-            console.width = max(console.width, COMPARISON_WIDTH)
-            print_and_write(*compare(arguments), console)
+            print_comparison(arguments, console)
         case "calibrate":
             tables, out, device = calibrate(arguments[1:])
             print_and_write(tables, out, console)
@@ -112,15 +111,45 @@ def main(arguments: Sequence[str]) -> None:
         case "why":
             console.print(why(arguments[1:]), markup=False)
         case _:
-            _make_tables(arguments, console)
+            make_tables(arguments, console)
 
 
-def _make_tables(arguments: Sequence[str], console: Console) -> None:
+Made = tuple[str, Table | NoInputsError]
+"""A requested table by its name, or why it has no inputs."""
+
+
+def make_tables(arguments: Sequence[str], console: Console) -> tuple[Request, list[Made]]:
+    """Print and write the requested tables. Returns the request and what became of each table.
+
+    Raises:
+        NoInputsError: no table has inputs.
+        AnalysisError, ConfigError: an argument or a table is refused.
+    """
     request = parse(arguments, kind="table", known=tuple(TABLES))
-    print_tables(make_requested(request), request.out, console)
+    made: list[Made] = []
+
+    def kept() -> Iterator[Made]:
+        for each in make_requested(request):
+            made.append(each)
+            yield each
+
+    print_tables(kept(), request.out, console)
+    return request, made
 
 
-def make_requested(request: Request) -> Iterator[tuple[str, Table | NoInputsError]]:
+def print_comparison(arguments: Sequence[str], console: Console) -> list[Table]:
+    """Print and write the tables of a comparison, and return them.
+
+    Raises:
+        AnalysisError: an argument is refused, or the ledgers do not allow the comparison.
+    """
+    console.width = max(console.width, COMPARISON_WIDTH)
+    tables, out = compare(arguments)
+    print_and_write(tables, out, console)
+    return tables
+
+
+def make_requested(request: Request) -> Iterator[Made]:
     """Each requested table, or why it has no inputs.
 
     Raises:
@@ -136,9 +165,7 @@ def make_requested(request: Request) -> Iterator[tuple[str, Table | NoInputsErro
             yield name, error
 
 
-def print_tables(
-    tables: Iterable[tuple[str, Table | NoInputsError]], folder: Path | None, console: Console
-) -> None:
+def print_tables(tables: Iterable[Made], folder: Path | None, console: Console) -> None:
     """Print and write each table as it is made, then name the tables without inputs.
 
     Args:

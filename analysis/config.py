@@ -108,6 +108,25 @@ def family(name: str) -> Family:
         raise AnalysisError(f"{shown('analysis/families', name)}: {error}") from None
 
 
+def families_of(campaign: str) -> list[Family]:
+    """Families of conf/analysis/families with a contrast on the campaign's runs.
+
+    Raises:
+        AnalysisError: the file of a family is refused.
+    """
+    every = map(family, options("analysis/families"))
+    return [
+        each
+        for each in every
+        if any(one.campaign == campaign for one in (*each.contrasts, *each.components))
+    ]
+
+
+def has_family(campaign: str) -> bool:
+    """Whether the analysis of a campaign declares a family of its own (`load`)."""
+    return campaign in campaigns() and {"family", "design"} <= _analysis(campaign).keys()
+
+
 @remembered
 def block_design(campaign: str, block: str) -> Design:
     """One block of conf/campaign, with the blocks that share its runs.

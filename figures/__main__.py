@@ -15,6 +15,7 @@ PDF, SVG and PNG in <ledger>/analysis (figures over several campaigns: <root>/an
 import sys
 from collections.abc import Sequence
 
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from analysis.command import Request, parse, run
@@ -30,8 +31,8 @@ def main(arguments: Sequence[str]) -> None:
     draw(parse(arguments, kind="figure", known=tuple(FIGURES)), console)
 
 
-def draw(request: Request, console: Console) -> None:
-    """Draw and write each requested figure, and print its paths.
+def draw(request: Request, console: Console) -> dict[str, Figure]:
+    """Draw and write each requested figure, and print its paths. Returns the figures by name.
 
     Raises:
         AnalysisError: a figure cannot be drawn.
@@ -39,10 +40,13 @@ def draw(request: Request, console: Console) -> None:
     from_paper = request.source == "paper"
     derivable = [name for name, entry in FIGURES.items() if entry.from_paper is not None]
     style.use()
+    drawn: dict[str, Figure] = {}
     for name in request.names or (derivable if from_paper else ()):
         figure = derive(name) if from_paper else FIGURES[name].from_ledgers(request.ledgers)
         paths = style.save(figure, request.out, f"figure-{name}")
         console.print(f"figure {name}: {', '.join(map(str, paths))}")
+        drawn[name] = figure
+    return drawn
 
 
 if __name__ == "__main__":

@@ -222,8 +222,8 @@ def _draw(
 ) -> Figure:
     figure = plt.figure(figsize=(style.PAGE_IN, 3.4))
     frame = {"top": 0.93, "bottom": 0.42}
-    main = figure.add_gridspec(1, 2, left=0.068, right=0.525, wspace=0.33, **frame)
-    low_load = figure.add_gridspec(1, 2, left=0.6, right=0.93, wspace=0.14, **frame)
+    main = figure.add_gridspec(1, 2, left=0.068, right=0.515, wspace=0.38, **frame)
+    low_load = figure.add_gridspec(1, 2, left=0.6, right=0.93, wspace=0.16, **frame)
     a, b = (figure.add_subplot(main[0, index]) for index in range(2))
     c, d = (figure.add_subplot(low_load[0, index]) for index in range(2))
     points: list[Point] = []

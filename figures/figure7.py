@@ -237,7 +237,7 @@ def _draw(
         axes: list[Axes | None] = [axis if place in drawn else None for place in range(3)]
     else:
         figure, three = plt.subplots(
-            1, 3, figsize=(style.PAGE_IN, 3.35), width_ratios=[1.0, 1.0, 0.95]
+            1, 3, figsize=(style.PAGE_IN, 3.35), width_ratios=[0.95, 0.95, 1.05]
         )
         axes = list(three)
     _both_depths(axes[:2], (q7, q8))
@@ -247,13 +247,13 @@ def _draw(
         else:
             _throughput(axes[2], retention)
             axes[2].set_title(_TITLES[2])
-    _legend(figure, drawn, paper=origin != PAPER)
-    style.footer(figure, style.origin_sentence(origin), *_sentences(panels, drawn, samples))
+    foot = style.footer(figure, style.origin_sentence(origin), *_sentences(panels, drawn, samples))
+    _legend(figure, drawn, paper=origin != PAPER, bottom=foot / figure.get_figheight())
     if len(drawn) == 1:
         figure.subplots_adjust(left=0.15, right=0.98, top=0.93, bottom=0.4)
     else:
-        figure.subplots_adjust(left=0.075, right=0.995, top=0.93, bottom=0.36, wspace=0.14)
-        _move(three[2], 0.03)
+        figure.subplots_adjust(left=0.075, right=0.995, top=0.93, bottom=0.385, wspace=0.14)
+        _move(three[2], 0.04)
     return figure
 
 
@@ -418,7 +418,11 @@ def _throughput(axis: Axes, retention: Retention) -> None:
         )
 
 
-def _legend(figure: Figure, drawn: Sequence[int], *, paper: bool) -> None:
+def _legend(figure: Figure, drawn: Sequence[int], *, paper: bool, bottom: float) -> None:
+    """
+    Args:
+        bottom: upper end of the footer, as a fraction of the figure's height.
+    """
     base: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 4.5}
     headroom = f"f = {HEADROOMS[1]:g}"
     changed = f"{headroom} (a), retention (b, c)"
@@ -433,7 +437,7 @@ def _legend(figure: Figure, drawn: Sequence[int], *, paper: bool) -> None:
     figure.legend(
         handles=handles,
         loc="lower center",
-        bbox_to_anchor=(0.5, 0.172 if len(drawn) > 1 else 0.2),
+        bbox_to_anchor=(0.5, bottom),
         ncols=len(handles),
         columnspacing=2.0 if len(drawn) > 1 else 1.0,
         handletextpad=0.4,

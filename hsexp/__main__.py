@@ -1,5 +1,6 @@
 """hsexp campaign=q6 [axis=value ...] [-m]
 hsexp trace=FILE [workload.SETTING=VALUE ...]
+hsexp report campaign=q6 [ledger=DIR]
 hsexp analysis|figures|serve|replay|interop|probe ARGUMENTS
 
 `python -m hsexp` does the same. It imports from the working directory first, so that a folder
@@ -25,6 +26,7 @@ _COMMANDS = {
     "replay": "runners.replay",
     "interop": "runners.interop",
     "probe": "runners.probe",
+    "report": "figures.report",
 }
 """First word -> the module that `python -m` runs; by name, because each imports what it needs."""
 

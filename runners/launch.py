@@ -34,6 +34,7 @@ from hsexp.config.catalog import as_override, options, read_option
 from hsexp.config.engine import EngineConfig, SimEngine
 from hsexp.config.launch import Launch, parse_launch
 from hsexp.config.overrides import given_settings
+from hsexp.console import make_console
 from hsexp.ending import EXIT_FAILED_CELLS, EXIT_REFUSED, print_error
 from hsexp.ledger import Ledger, LedgerError, Provenance
 from hsexp.measure.metrics import metric_names
@@ -89,18 +90,20 @@ class Analysis(Config):
         """
         seeds = [] if self.seeds is None else [f"seeds={list(self.seeds)}"]
         try:
-            self._make(seeds, seeds, console)
+            report = self._make(seeds, seeds, console)
         except NoInputsError:
             console.print(f"{self.campaign}: no table of the campaign covers these runs")
             if self.cells:
                 ledger = Ledger.read(self.ledger)
                 print_runs(self.campaign, self.cells, ledger, console)
+            report = partial(_report, self._arguments)
             with suppress(NoInputsError):
-                self._make(["table=settings"], ["figure=settings"], console)
+                report = self._make(["table=settings"], ["figure=settings"], console)
         _print_registration(Ledger.read(self.ledger), self.campaign, console)
+        _print_report(self.campaign, report, console)
 
-    def _make(self, tables: list[str], figures: list[str], console: Console) -> None:
-        """Make some tables, then figures.
+    def _make(self, tables: list[str], figures: list[str], console: Console) -> Callable[[], Path]:
+        """Make some tables, then figures. Returns what writes them as a page.
 
         Args:
             tables: further arguments of `python -m analysis`.
@@ -109,13 +112,45 @@ class Analysis(Config):
         Raises:
             NoInputsError: the ledger has no run for any of the tables.
         """
-        from analysis.__main__ import main as analyse
-        from figures.__main__ import main as draw
+        from analysis.__main__ import make_tables
+        from analysis.command import parse
+        from figures import FIGURES
+        from figures.__main__ import draw
+        from figures.report.page import report
 
-        arguments = [f"campaign={self.campaign}", f"ledger={self.ledger}"]
-        analyse([*arguments, *tables])
+        request, made = make_tables([*self._arguments, *tables], make_console())
+        drawn = None
         with _figures_may_lack(self.campaign, console):
-            draw([*arguments, *figures])
+            wanted = parse([*self._arguments, *figures], kind="figure", known=tuple(FIGURES))
+            drawn = draw(wanted, make_console())
+        return partial(report, request, tables=made, figures=drawn)
+
+    @property
+    def _arguments(self) -> list[str]:
+        return [f"campaign={self.campaign}", f"ledger={self.ledger}"]
+
+
+def _report(arguments: list[str]) -> Path:
+    """The page of a ledger without a table."""
+    from analysis.command import parse
+    from analysis.tables import TABLES
+    from figures.report.page import report
+
+    return report(parse(arguments, kind="table", known=tuple(TABLES)))
+
+
+def _print_report(campaign: str, report: Callable[[], Path], console: Console) -> None:
+    """Write a page and print its path, or why there is none.
+
+    The runs are in their ledger by then, and `hsexp report` makes the page again: whatever is wrong
+    with it must not end a launch, and not keep the next campaign of a collection from running.
+    """
+    try:
+        path = report()
+    except Exception as error:
+        console.print(f"{campaign}: no report: {type(error).__name__}: {error}", markup=False)
+    else:
+        console.print(f"{campaign}: report {path}", markup=False)
 
 
 @contextmanager
@@ -221,7 +256,7 @@ def _run_collection(collection: CollectionCampaign, launch: Launch, command: _Co
         members = {name: _member(name, collection, fresh) for name in collection.campaigns}
         results += _run_members(collection, members, replace(command, root=root / FRESH))
     if launch.stage == "all" and collection.compare is not None:
-        _compare(collection.compare, launch, engine)
+        _compare(collection, launch, engine, command.console)
     return Result(
         exit_code=max(result.exit_code for result in results),
         analyses=tuple(analysis for result in results for analysis in result.analyses),
@@ -304,13 +339,23 @@ def _require_a_use(collection: CollectionCampaign, members: Collection[_Member])
         raise ConfigError("\n".join(refusals))
 
 
-def _compare(name: str, launch: Launch, engine: Engine) -> None:
-    from analysis.__main__ import main as analyse
+def _compare(
+    collection: CollectionCampaign, launch: Launch, engine: Engine, console: Console
+) -> None:
+    """Print the comparison, then write its page and those of the members."""
+    from analysis.__main__ import print_comparison
+    from figures.report.index import index, report_members
 
-    arguments = [f"compare={name}", f"ledgers={launch.ledger or LEDGERS}", f"engine={engine}"]
+    root = launch.ledger or LEDGERS
+    arguments = [f"ledgers={root}", f"engine={engine}"]
     if launch.seeds is not None:
         arguments.append(f"seeds={list(launch.seeds)}")
-    analyse(arguments)
+    tables = print_comparison([f"compare={collection.compare}", *arguments], make_console())
+    for name, report in report_members(collection.name, root, engine=engine):
+        _print_report(name, report, console)
+    _print_report(
+        collection.name, partial(index, collection.name, arguments, tables=tables), console
+    )
 
 
 # -- one -------------------------------------------------------------------------------------------
@@ -325,6 +370,7 @@ def _run_counted(launch: Launch, campaign: CountedCampaign, command: _Command) -
     from analysis.command import Request
     from analysis.ledgers import Ledgers
     from figures.__main__ import draw
+    from figures.report.page import report
 
     resolved, console = resolve(launch), command.console
     listed = listing(campaign.name if campaign.name in analysed_campaigns() else campaign.kind)
@@ -335,7 +381,7 @@ def _run_counted(launch: Launch, campaign: CountedCampaign, command: _Command) -
     request = Request(
         names=listed.tables,
         source="ledger",
-        ledgers=Ledgers(command.root, launch=resolved),
+        ledgers=Ledgers(command.root, launch=resolved, asked=campaign.name),
         out=command.root / "analysis",
     )
     tables = list(make_requested(request))  # any refusal comes before the first line is printed
@@ -344,9 +390,12 @@ def _run_counted(launch: Launch, campaign: CountedCampaign, command: _Command) -
     print_tables(tables, request.out if writes else None, console)
     if launch.stage == "all" and not writes:
         console.print(f"{campaign.name}: a job of a sweep writes no files")
-    if writes and listed.figures:
-        with _figures_may_lack(campaign.name, console):
-            draw(replace(request, names=listed.figures), console)
+    if not writes:
+        return Result(exit_code=0)
+    drawn = None
+    with _figures_may_lack(campaign.name, console):
+        drawn = draw(replace(request, names=listed.figures), console) if listed.figures else {}
+    _print_report(campaign.name, partial(report, request, tables=tables, figures=drawn), console)
     return Result(exit_code=0)
 
 

@@ -108,6 +108,13 @@ TYPED = {
     "python -m hsexp campaign=fixed_work": Typed(shows="modelled"),
     "python -m hsexp campaign=branching": Typed(shows="counted"),
     "python -m hsexp campaign=NAME stage=plan": Typed(instead=(("NAME", "q6"),), shows="360 cells"),
+    "hsexp report": Typed(shows="python -m hsexp report campaign=q6"),
+    "python -m hsexp report campaign=q6": Typed(
+        more="seeds=76400-76401", shows="report: ledgers/q6/sim/report.html"
+    ),
+    "python -m hsexp report campaign=paper": Typed(
+        more="pages=false", shows="report: ledgers/report.html"
+    ),
     "python -m analysis campaign=q6": Typed(more="seeds=76400-76401", shows="B-8.csv"),
     "python -m figures campaign=q6": Typed(more="seeds=76400-76401", shows="figure-6.pdf"),
     "python -m analysis campaign=q6 table=settings metric=ttft_p99_s": Typed(

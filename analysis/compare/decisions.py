@@ -6,8 +6,9 @@ import pandas as pd
 from analysis import config as configs
 from analysis.compare.sources import Sources
 from analysis.compare.targets import Targets
-from analysis.families import Contrast, Interaction
-from analysis.family_tests import adjusted_p, family_tests
+from analysis.families import Contrast, Family, Interaction
+from analysis.family_tests import RunsOf, adjusted_p, family_tests
+from analysis.ledgers import Ledgers
 from analysis.published import published_value
 from analysis.runs import Origin, Runs
 from analysis.tables import b7
@@ -34,9 +35,33 @@ def compared_tests(targets: Targets, sources: Sources) -> pd.DataFrame:
     """All families' tests: change and decision, here and in the paper."""
     rows: list[dict[str, object]] = []
     for name in targets.families:
-        rows += _family_rows(name, sources, targets.raw_p.get(name))
+        rows += _family_rows(configs.family(name), sources.of, targets.raw_p.get(name))
     for campaign, block in targets.confirmations.items():
         rows += _confirmation_rows(campaign, sources.runs(campaign, block))
+    return _compared(rows)
+
+
+def tests_of(campaign: str, ledgers: Ledgers) -> pd.DataFrame:
+    """The tests that draw on a campaign's runs, each adjusted over the whole of its family."""
+    rows: list[dict[str, object]] = []
+    for family in configs.families_of(campaign):
+        own = campaigns_by_test(family)
+        tests = _family_rows(family, ledgers.of, None)
+        rows += [row for row in tests if own[str(row["test"])] == campaign]
+    if configs.has_family(campaign):
+        config = configs.load(campaign)
+        rows += _confirmation_rows(campaign, ledgers.open_runs(campaign, config.design))
+    return _compared(rows)
+
+
+def campaigns_by_test(family: Family) -> dict[str, str | None]:
+    """The campaign that each test draws on; an interaction draws on that of its minuend."""
+    own = {each.id: each.campaign for each in (*family.contrasts, *family.components)}
+    return own | {each.id: own[each.minuend] for each in family.interactions}
+
+
+def _compared(rows: list[dict[str, object]]) -> pd.DataFrame:
+    """The rows as a frame that says where both sides agree."""
     tests = pd.DataFrame(rows, columns=list(_COLUMNS)).astype(
         {"reject": "boolean", "reject_paper": "boolean"}
     )
@@ -46,10 +71,9 @@ def compared_tests(targets: Targets, sources: Sources) -> pd.DataFrame:
 
 
 def _family_rows(
-    name: str, sources: Sources, raw_p: tuple[str, str] | None
+    family: Family, runs_of: RunsOf, raw_p: tuple[str, str] | None
 ) -> list[dict[str, object]]:
-    family = configs.family(name)
-    tests = family_tests(family, sources.of)
+    tests = family_tests(family, runs_of)
     declared: dict[str, Contrast | Interaction] = {each.id: each for each in family.contrasts}
     declared |= {each.id: each for each in family.interactions}
     rows = []

@@ -121,26 +121,43 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    r"""A `table` float that needs only the booktabs package; views follow one another."""
-    parts = [r"\begin{table}[t]", r"\centering\small", rf"\caption{{{_tex(table.caption)}}}"]
-    for view in table.views:
-        levels = [[_tex(column.group), _tex(column.heading)] for column in view]
-        grouped = any(column.group for column in view)
-        frame = pd.DataFrame(
-            [[_tex(text) for text in line] for line in table.cells(view)],
-            columns=pd.MultiIndex.from_tuples(map(tuple, levels))
-            if grouped
-            else pd.Index([heading for _, heading in levels]),
-        )
-        parts.append(
-            frame.style.hide(axis="index").to_latex(
-                column_format="".join("r" if column.numeric else "l" for column in view),
-                hrules=True,
-                multicol_align="c",
-            )
-        )
-    parts += [rf"\par\footnotesize {_tex(remark)}" for remark in table.remarks]
-    return "\n".join([*parts, r"\end{table}", ""])
+    r"""One `table` float a view, each with its caption and label; needs only booktabs.
+
+    The first is labelled `tab:NAME`, the next ones `tab:NAME-2`, ... Remarks follow the last one.
+    """
+    floats = []
+    for number, view in enumerate(table.views, start=1):
+        part = f" (part {number} of {len(table.views)})" if len(table.views) > 1 else ""
+        suffix = f"-{number}" if number > 1 else ""
+        remarks = table.remarks if number == len(table.views) else ()
+        floats += [
+            r"\begin{table}[t]",
+            r"\centering\small",
+            rf"\caption{{{_tex(table.caption)}{part}}}",
+            rf"\label{{tab:{table.name}{suffix}}}",
+            _tabular(table, view),
+            *(rf"\par\footnotesize {_tex(remark)}" for remark in remarks),
+            r"\end{table}",
+            "",
+        ]
+    return "\n".join(floats)
+
+
+def _tabular(table: Table, view: tuple[Column, ...]) -> str:
+    levels = [[_tex(column.group), _tex(column.heading)] for column in view]
+    grouped = any(column.group for column in view)
+    frame = pd.DataFrame(
+        [[_tex(text) for text in line] for line in table.cells(view)],
+        columns=pd.MultiIndex.from_tuples(map(tuple, levels))
+        if grouped
+        else pd.Index([heading for _, heading in levels]),
+    )
+    text: str = frame.style.hide(axis="index").to_latex(
+        column_format="".join("r" if column.numeric else "l" for column in view),
+        hrules=True,
+        multicol_align="c",
+    )
+    return text
 
 
 _TEX = str.maketrans(
@@ -149,9 +166,25 @@ _TEX = str.maketrans(
         **{character: rf"\{character}" for character in "&%$#_{}"},
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
+        # A row that starts with a bracket would be the option of the line break before it.
+        "[": "{[}",
+        "]": "{]}",
+        **{character: f"${character}$" for character in "<>|"},
         "±": r"$\pm$",
         "−": "$-$",
+        "×": r"$\times$",
+        "≤": r"$\leq$",
+        "≥": r"$\geq$",
+        "≈": r"$\approx$",
+        "→": r"$\rightarrow$",
+        "Δ": r"$\Delta$",
+        "δ": r"$\delta$",
+        "·": r"$\cdot$",
         "—": "---",
+        "–": "--",
+        "’": "'",
+        "…": r"\dots{}",
+        "é": r"\'e",
     }
 )
 _MINUS = re.compile(r"(?<!\w)-(?=\d)")

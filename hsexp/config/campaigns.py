@@ -128,6 +128,8 @@ class Campaign(Config):
     title: str
     section: str
     """Section of the paper that describes the campaign; "none" for a campaign of ours."""
+    question: str | None = None
+    """What the campaign asks, in a sentence; its report begins with it."""
 
     @property
     def headline(self) -> str:

@@ -93,6 +93,13 @@ class LedgerReader:
         return self._log.current().registration
 
     @property
+    def plan_digests(self) -> tuple[str, ...]:
+        """Digests of the plans that registered the fields and amended them, in order."""
+        history = self._log.current()
+        events = [] if history.registered is None else [history.registered, *history.amendments]
+        return tuple(dict.fromkeys(str(event["digest"]) for event in events if "digest" in event))
+
+    @property
     def registration_notes(self) -> tuple[str, ...]:
         """Late registrations and amendments, one line each; an analysis prints them."""
         history = self._log.current()

@@ -2,6 +2,9 @@
 
 import csv
 import io
+import re
+import shutil
+import subprocess
 
 import numpy as np
 import pandas as pd
@@ -9,7 +12,8 @@ import pytest
 
 from analysis.published import published_table
 from analysis.runs import Runs
-from analysis.tables import b7, b8, headroom_effects, q6_summary
+from analysis.tables import TABLES as REGISTERED
+from analysis.tables import b7, b8, derive, headroom_effects, q6_summary
 from analysis.tables.q6 import headroom_effect, mean_absolute
 from analysis.tables.table import to_csv, to_latex, to_markdown
 from hsexp.config.arm import Arm
@@ -251,6 +255,61 @@ def test_latex_is_booktabs_with_escaped_text_and_true_minus_signs(runs, q6):
     assert r"throughput\_tok\_per\_s" in text
     assert "$-$" in text
     assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 2
+
+
+def test_every_part_of_a_latex_table_has_its_own_caption_and_label(runs, q6):
+    text = to_latex(TABLES["B-7"](runs, q6))
+    assert text.count(r"\begin{table}[t]") == text.count(r"\end{table}") == 2
+    assert text.count(r"\caption{") == 2
+    assert re.findall(r"\\label\{(.*?)\}", text) == ["tab:B-7", "tab:B-7-2"]
+    assert "(part 1 of 2)" in text and "(part 2 of 2)" in text
+
+
+def made_from_paper():
+    for name, entry in REGISTERED.items():
+        if entry.from_paper is not None:
+            yield derive(name)
+
+
+def test_latex_of_every_table_is_made_of_what_pdflatex_reads():
+    for table in made_from_paper():
+        text = to_latex(table)
+        assert text.isascii(), (table.name, {each for each in text if not each.isascii()})
+        for view, tabular in zip(
+            table.views,
+            re.findall(r"\\begin\{tabular\}.*?\\end\{tabular\}", text, re.S),
+            strict=True,
+        ):
+            rows = tabular.partition(r"\midrule")[2].partition(r"\bottomrule")[0].strip()
+            lines = rows.split("\n")
+            assert len(lines) == len(table.rows)
+            for line in lines:
+                assert line.endswith(r" \\") and not line.startswith("["), line
+                cells = len(re.findall(r"(?<!\\)&", line)) + 1
+                assert cells == len(view), (table.name, line)
+        unescaped = re.sub(r"\\[\\{}$&#%_]", "", text)
+        assert unescaped.count("{") == unescaped.count("}"), table.name
+        assert unescaped.count("$") % 2 == 0, table.name
+        assert not re.findall(r"(?<!\\)[#%~^]", text), table.name
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+def test_pdflatex_compiles_every_table(tmp_path):
+    body = "\n\\clearpage\n".join(to_latex(table) for table in made_from_paper())
+    packages = (
+        r"\usepackage[utf8]{inputenc}\usepackage[a0paper,landscape]{geometry}\usepackage{booktabs}"
+    )
+    (tmp_path / "tables.tex").write_text(
+        rf"\documentclass{{article}}{packages}\begin{{document}}{body}\end{{document}}"
+    )
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "tables.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
 
 
 def test_markdown_has_one_line_a_row(runs, q6):

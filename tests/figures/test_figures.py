@@ -137,6 +137,35 @@ def test_no_text_runs_out_of_its_figure(name):
         assert box.y0 >= page.y0 - 1 and box.y1 <= page.y1 + 1, text.get_text()
 
 
+NUMBERS_PX, NEIGHBOUR_PX = 2.0, 6.0
+"""Pixels at 150 dots per inch between a label and its own numbers, or what is in other panels."""
+
+
+@pytest.mark.parametrize("source", ["runs", "paper"])
+@pytest.mark.parametrize("name", ["2", "3", "4", "5", "6", "7"])
+def test_a_label_of_an_axis_touches_neither_a_neighbour_nor_its_numbers(name, source):
+    if (name, source) in (("6", "runs"), ("5", "paper")):
+        pytest.skip("test_figure6 has the one; the paper does not print the other")
+    figure = drawn(name) if source == "runs" else printed(name)
+    figure.canvas.draw()
+    for axis in figure.axes:
+        label = axis.yaxis.label
+        if not label.get_text():
+            continue
+        for other in figure.axes:
+            gap = NUMBERS_PX if other is axis else NEIGHBOUR_PX
+            box = label.get_window_extent().padded(gap)
+            near = [text for text in other.texts if text.get_text()]
+            near += [text for text in other.get_yticklabels() if text.get_text()]
+            near += [text for text in other.get_xticklabels() if text.get_text()]
+            near += [other._left_title] if other._left_title.get_text() else []
+            near += [other.yaxis.label] if other is not axis and other.get_ylabel() else []
+            touched = [text.get_text() for text in near if box.overlaps(text.get_window_extent())]
+            assert not touched, (label.get_text(), touched)
+            if other.axison and other.bbox.x1 != axis.bbox.x1:
+                assert not box.overlaps(other.bbox), (label.get_text(), other.get_title(loc="left"))
+
+
 @pytest.mark.parametrize(
     ("name", "campaign", "organization", "named"),
     [
@@ -359,3 +388,14 @@ def test_figure_7_of_the_paper_is_on_the_ledger_timebase_with_its_printed_effect
     said = words(printed("7"))
     assert "+15.3 %" in said and "+0.8 %" in said and "+14.3 %" in said
     assert "95 %: -0.1 to +30.8" in said and "ledger timebase" in said
+
+
+@pytest.mark.parametrize("campaigns", [("q7",), ("q8",), ("q9",), ("q7", "q8", "q9")])
+def test_the_legend_of_figure_7_stands_between_its_panels_and_its_footer(campaigns):
+    figure = draw("7", ToyLedgers({key: law for key, law in ALL.items() if key[0] in campaigns}))
+    figure.canvas.draw()
+    (footer,) = figure.texts
+    (box,) = [each.get_window_extent() for each in figure.legends]
+    assert footer.get_window_extent().y1 <= box.y0 + 1
+    lowest = [text for axis in figure.axes for text in (*axis.texts, *axis.get_xticklabels())]
+    assert box.y1 <= min(text.get_window_extent().y0 for text in lowest)

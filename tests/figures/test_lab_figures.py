@@ -50,6 +50,21 @@ def test_the_waste_of_a_sequence_is_less_than_a_block():
         assert (unused[0], unused[block - 1], unused[block]) == (block - 1, 0, block - 1)
 
 
+def test_every_tooth_of_the_waste_is_wide_enough_to_be_seen():
+    figure = FIGURES["block-waste"].from_ledgers(None)
+    figure.canvas.draw()
+    drawn = {}
+    for axis in figure.axes:
+        for line in axis.get_lines():
+            heights = np.asarray(line.get_ydata())
+            teeth = int((np.diff(heights) > 0).sum()) + 1
+            width_pt = axis.bbox.width / figure.dpi * 72.0
+            if len(heights) > 2:
+                drawn[line.get_label()] = width_pt / teeth
+    assert len(drawn) == 3
+    assert all(tooth_pt > 12.0 * 0.9 for tooth_pt in drawn.values()), drawn
+
+
 def test_the_source_has_a_third_holder_while_it_is_copied():
     before, during, after = state_ownership.moments()
     assert [place.references for place in before.places] == [2, 2]

@@ -49,3 +49,28 @@ def test_runs_that_a_table_covers_end_in_their_tables(
     tables = capsys.readouterr().out
     assert tables.count("Missing: campaign q6: no run of b83, b108.") == 5
     assert "figure 6: " in tables
+
+
+def test_a_launch_ends_in_a_page_beside_its_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, printed = carried_out(*OWN, "budget=b63", "organization=s2", "seeds=[7]", analyse=True)
+    assert "q6: report ledgers/q6/sim/report.html" in printed
+    page = Path("ledgers/q6/sim/report.html").read_text(encoding="utf-8")
+    assert "5 of 5" in page and "Seeds that are not the registered ones: 7." in page
+
+
+def test_a_page_that_cannot_be_made_ends_no_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def broken(material: object) -> str:
+        raise ZeroDivisionError("a fault of the page")
+
+    monkeypatch.setattr("figures.report.page.render", broken)
+    result, printed = carried_out(*OWN, "budget=b63", "organization=s2", "seeds=[7]", analyse=True)
+    assert result.exit_code == 0
+    assert "q6: no report: ZeroDivisionError: a fault of the page" in printed
+    assert Path("ledgers/q6/sim/runs.parquet").is_file()
