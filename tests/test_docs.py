@@ -12,7 +12,8 @@ from pages import DOCS, TYPED_PAGES, files, heading_anchors, said
 
 from analysis.config import campaigns as analysed
 from hsexp.config.axes import AXES
-from hsexp.config.catalog import CONF, options, standing_options
+from hsexp.config.base import parse_union
+from hsexp.config.catalog import CONF, options, read_option, standing_options
 from hsexp.measure.metrics import metric_names, summarize
 from hsexp.measure.records import (
     DEPTH_COLUMNS,
@@ -22,6 +23,8 @@ from hsexp.measure.records import (
     RunRecord,
 )
 from hsexp.memory.cache import MemoryCounters
+from hsexp.memory.geometry import ModelConfig
+from hsexp.memory.organizations import OrganizationConfig, StateMix, create
 from hsexp.memory.sums import StepSums
 from hsexp.trace.schema import COLUMNS
 
@@ -262,3 +265,47 @@ def test_docs_traces_has_every_kind_of_event_with_its_columns() -> None:
             own = columns[2:] if kind in columns[1:2] else []
             found[kind] = {*columns[0].split(), *own}
     assert found == {kind: set(columns) for kind, columns in COLUMNS.items()}
+
+
+# -- organizations, trust ------------------------------------------------------------------------
+
+ORGANIZATIONS = ("s0", "s1", "s2", "s3", "d0")
+
+
+def row_of(page: str, title: str) -> list[str]:
+    line: str
+    (line,) = re.findall(rf"^\| {title} \| (.*) \|$", page, flags=re.MULTILINE)
+    return line.split(" | ")
+
+
+def test_the_sizes_in_docs_organizations_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "organizations.md").read_text(encoding="utf-8")
+    model = ModelConfig.parse(read_option("model", "falcon_h1_7b"))
+    layouts = [
+        create(parse_union(OrganizationConfig, read_option("organization", name), path=name), model)
+        for name in ORGANIZATIONS
+    ]
+    grids = [f"{layout.checkpoint_grid:,}" for layout in layouts]
+    assert row_of(page, "checkpoint grid, tokens") == grids
+    blocks = [layout.mix_bytes(StateMix(attention_tokens=1, checkpoints=0)) for layout in layouts]
+    assert row_of(page, "bytes of a block") == [f"{num_bytes:,}" for num_bytes in blocks]
+    pools = [str(len(layout.plan(101_154_816).pools)) for layout in layouts]
+    assert row_of(page, "pools") == pools
+    configs = [layout.config for layout in layouts]
+    assert row_of(page, "states admission reserves") == [
+        str(config.num_admission_states) for config in configs
+    ]
+    holds = {"yes": True, "no": False}
+    pages = [holds[word] for word in row_of(page, "a decode token reads states page by page")]
+    assert pages == [config.pages_states for config in configs]
+    branches = [holds[word] for word in row_of(page, "forks, leaves, drafts")]
+    assert branches == [config.allows_branches for config in configs]
+
+
+def test_the_readme_and_docs_trust_give_the_same_headline_numbers() -> None:
+    readme, trust = (
+        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/trust.md")
+    )
+    for title in ("32 fresh seeds, 5000 to 5031", "the 12 published seeds"):
+        assert row_of(readme, title) == row_of(trust, title)
+    assert "Nothing here ran on a GPU" in readme and "Nothing in this project ran on a GPU" in trust
