@@ -1,9 +1,11 @@
-"""Every command of the README is typed as it stands there, made smaller where it runs for long."""
+"""Commands and snippets of the README and of the pages of docs that say what to type: each is typed
+as it stands there, made smaller where it runs for long."""
 
 import re
 import runpy
 import shlex
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,18 +13,22 @@ from pathlib import Path
 import commands
 import pytest
 from commands import ROOT
+from pages import TYPED_PAGES, Said, files, said
 
+from hsexp.config.catalog import CONF, follow
 from hsexp.ledger import Ledger
 from hsexp.serve import Command as ServeCommand
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+ALL_SAID = [each for page in TYPED_PAGES for each in said(page)]
+SAID = [
+    each
+    for place, each in enumerate(ALL_SAID)
+    if (each.is_command or each.is_python)
+    and each.text not in {earlier.text for earlier in ALL_SAID[:place]}
+]
+"""Each once, in the order in which they are first said: a page reads ledgers that it has filled."""
 
-CODE = re.findall(r"`([^`\n]+)`", README) + re.findall(r"^    (\S.*)$", README, flags=re.M)
-"""Inline code, and indented blocks."""
-
-COMMANDS = list(
-    dict.fromkeys(code for code in CODE if re.match(r"(\.venv/bin/)?(python|hsexp) ", code))
-)
+COMMANDS = [each.text for each in SAID if each.is_command]
 """`make` has a test of its own (test_docs)."""
 
 
@@ -49,6 +55,11 @@ SIMULATED = (
 
 ADVISE = (
     "python -m hsexp campaign=advise model=DIR/config.json device=h100 workload.path=requests.csv"
+)
+
+FIRST = "python -m hsexp campaign=q6 budget=b63 admission.headroom=0"
+TUTORIAL_ADVISE = (
+    "python -m hsexp campaign=advise model=my_model device=h100 gpu_gib=8 workload.path=chat.csv"
 )
 
 TYPED = {
@@ -146,6 +157,48 @@ TYPED = {
     f"{Q1_ON_VLLM} engine.transport=inproc ledger=ledgers/try": Typed(
         more="--cfg job", shows="transport: inproc"
     ),
+    "python -m hsexp campaign=capacity organization=s2 organization.block_size=256": Typed(
+        shows="262,144"
+    ),
+    "python -m hsexp campaign=capacity budget=b108": Typed(shows="173,408,256"),
+    f"{FIRST} stage=plan": Typed(shows="24 cells"),
+    f"{FIRST} seeds=[1,2,3] ledger=ledgers/first": Typed(
+        more="workload.num_requests=20", shows="P0-b63"
+    ),
+    "python -m hsexp trace=chat.csv": Typed(shows="chat.csv: lengths, 200 requests"),
+    "python -m hsexp campaign=trace workload.path=chat.csv budget=b63 ledger=ledgers/chat": Typed(
+        shows="0 failed"
+    ),
+    "python -m hsexp campaign=capacity model=my_model": Typed(shows="my_model"),
+    f"{TUTORIAL_ADVISE} stage=plan": Typed(shows="85 cells"),
+    "python -m hsexp --config-dir my campaign=question": Typed(
+        more="workload.num_requests=20", shows="18 run in"
+    ),
+    "python -m hsexp --config-dir my campaign=question stage=run": Typed(
+        more="workload.num_requests=20", shows="18 already accepted, 6 to run"
+    ),
+    (
+        "python -m hsexp --config-dir my campaign=question organization=s3 waiting=hit_first "
+        "ledger=ledgers/once"
+    ): Typed(more="workload.num_requests=20", shows="0 failed"),
+    "python -m hsexp --config-dir my campaign=short stage=plan": Typed(shows="8 cells"),
+    "python -m hsexp --config-dir my campaign=short": Typed(shows="8 run in"),
+    "python -m analysis config_dir=my campaign=short": Typed(shows="B-2.csv"),
+    "python -m hsexp --config-dir my campaign=capacity organization=s2_fine": Typed(
+        shows="262,144"
+    ),
+    "python my/tucked.py": Typed(shows="tucked "),
+    "python -m hsexp --config-dir my campaign=capacity model=half_falcon": Typed(
+        shows="half_falcon"
+    ),
+    (
+        "python -m hsexp --config-dir my campaign=short device=desk_gpu organization=s2 "
+        "ledger=ledgers/desk"
+    ): Typed(shows="simulated, prior"),
+    "python my/waits.py ledgers/short/sim": Typed(shows="b63: "),
+    "python -m hsexp campaign=q1 engine=vllm device=a100_40gb stage=plan": Typed(
+        more="--cfg job", shows="name: vllm"
+    ),
 }
 
 PARSED = {
@@ -155,7 +208,20 @@ PARSED = {
 }
 """What needs vLLM: `tests/engine` serves, here only the arguments are read."""
 
+RAY = (
+    "python -m hsexp -m campaign=q6 budget=b63,b83 hydra/launcher=ray "
+    "\"hydra.launcher.ray.init.address='10.0.0.1:6379'\" "
+    "+hydra.launcher.ray.init.object_store_memory=null +hydra.launcher.ray.remote.num_cpus=1"
+)
+SLURM = (
+    "python -m hsexp -m campaign=q6 budget=b63,b83,b108 hydra/launcher=submitit_slurm "
+    "hydra.launcher.partition=cpu hydra.launcher.timeout_min=30 hydra.launcher.cpus_per_task=8"
+)
+LOCAL = "python -m hsexp -m campaign=q6 budget=b63,b83 hydra/launcher=submitit_local"
 SKIPPED = {
+    RAY: "needs a Ray cluster; two local nodes are in tests/runners/test_sweeps.py",
+    SLURM: "needs Slurm; its local executor is in tests/runners/test_sweeps.py",
+    LOCAL: "needs the launchers; see tests/runners/test_sweeps.py",
     "python -m hsexp probe device=NAME": "runs an engine; see tests/engine/test_real_probe.py",
     "python -m runners.replay ledger=ledgers/q1/vllm": (
         "takes minutes; one run is repeated by tests/runners/test_replay.py"
@@ -188,6 +254,9 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
     text = (ROOT / "conf" / "device" / "cpu_falcon_h1_mini_q1.yaml").read_text(encoding="utf-8")
     device = text.replace("name: cpu_falcon_h1_mini_q1", "name: NAME")
     _write(folder / "conf-local" / "device" / "NAME.yaml", device)
+    for page in TYPED_PAGES:
+        for name, text in files(page).items():
+            _write(folder / name, text)
     shutil.copytree(ROOT / "ledgers" / "cpu_falcon_h1_mini" / "q1", folder / "ledgers" / "q1")
     for command in (
         f"python -m hsexp campaign=q6 {SMALL} stage=run",
@@ -206,38 +275,59 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
 
 
 def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
 
 
-def test_every_command_of_the_readme_is_tried_or_says_why_not() -> None:
-    assert len(COMMANDS) > 30
+def test_every_command_of_a_page_is_tried_or_says_why_not() -> None:
+    assert len(COMMANDS) > 60
     assert sorted(COMMANDS) == sorted([*TYPED, *PARSED, *SKIPPED])
 
 
 @pytest.mark.usefixtures("loggers")
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules after import:RuntimeWarning")
-@pytest.mark.parametrize("command", TYPED)
-def test_a_command_of_the_readme_does_what_it_says(
-    command: str,
+@pytest.mark.parametrize(
+    "what",
+    [each for each in SAID if each.is_python or each.text in TYPED],
+    ids=lambda what: f"{what.page}: {what.text.splitlines()[0]}",
+)
+def test_what_a_page_says_to_type_does_what_it_says(
+    what: Said,
     workplace: Workplace,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    typed = TYPED[command]
-    line = command.replace("ATTEMPT", workplace.attempt).replace("TRACED", workplace.traced)
+    monkeypatch.chdir(workplace.folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    follow([CONF])
+    if what.is_python:
+        exec(compile(what.text, what.page, "exec"), {})
+        follow([CONF])
+        return
+    typed = TYPED[what.text]
+    line = what.text.replace("ATTEMPT", workplace.attempt).replace("TRACED", workplace.traced)
     for placeholder, value in typed.instead:
         line = line.replace(placeholder, value)
     program, *words = shlex.split(f"{line} {typed.more}")
-    module = "hsexp" if program == "hsexp" else words[1]
-    monkeypatch.chdir(workplace.folder)
-    monkeypatch.setattr(sys, "argv", [module, *(words if program == "hsexp" else words[2:])])
-    code = 0
-    try:
-        runpy.run_module(module, run_name="__main__")
-    except SystemExit as end:
-        code = end.code or 0
-    printed = "".join(capfd.readouterr())
+    code: int | str
+    if words[:1] != ["-m"] and program == "python":
+        done = subprocess.run(
+            [sys.executable, *words],
+            env=commands.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        code, printed = done.returncode, done.stdout + done.stderr
+    else:
+        module = "hsexp" if program == "hsexp" else words[1]
+        monkeypatch.setattr(sys, "argv", [module, *(words if program == "hsexp" else words[2:])])
+        code = 0
+        try:
+            runpy.run_module(module, run_name="__main__")
+        except SystemExit as end:
+            code = end.code or 0
+        printed = "".join(capfd.readouterr())
     assert (code, typed.shows in printed) == (typed.code, True), printed
 
 
