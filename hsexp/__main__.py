@@ -14,6 +14,7 @@ import runpy
 import sys
 
 from hsexp.config.base import ConfigError
+from hsexp.core import CoreError
 from hsexp.ending import end_well
 from hsexp.shadows import refuse_shadows
 
@@ -37,7 +38,7 @@ def script() -> int:
 
 def main() -> int:
     """Run the command line. Returns the exit code."""
-    return end_well(_run, ConfigError)
+    return end_well(_run, ConfigError, CoreError)
 
 
 def _run() -> int:

@@ -34,6 +34,7 @@ from hsexp.config.catalog import as_override, options, read_option
 from hsexp.config.engine import EngineConfig, SimEngine
 from hsexp.config.launch import Launch, parse_launch
 from hsexp.config.overrides import given_settings
+from hsexp.core import CORE
 from hsexp.ending import EXIT_REFUSED, print_error
 from hsexp.ledger import Ledger, LedgerError, Provenance
 from hsexp.measure.metrics import metric_names
@@ -433,7 +434,7 @@ def _print_head(launch: Launch, campaign: Campaign, notes: Iterable[str], consol
 
 
 def _engine_note(engine: Engine, why: str, launch: Launch) -> str:
-    return f"engine {engine} ({why}), device {launch.device.name}"
+    return f"engine {engine} ({why}), device {launch.device.name}, core {CORE.name}"
 
 
 def _carry_out(
