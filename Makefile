@@ -12,12 +12,15 @@ TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 # share what is slow to make; an engine takes 2 GiB.
 WORKERS ?= -n auto --dist loadfile --maxprocesses
 
+# What runs on the pure core as well, where the other one is compiled.
+PURE := tests/memory tests/sim
+
 UV ?= uv
 LOCK_FLAGS ?=
 TORCH_SOURCE ?= --torch-backend cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup setup-sweep setup-search setup-cpu setup-gpu lint test test-light test-engine test-triton test-gpu gpu-bundle mutate test-peer bench locks clean
+.PHONY: help demo setup setup-sweep setup-search setup-cpu setup-gpu core wheel lint test test-light test-engine test-triton test-gpu gpu-bundle mutate test-peer bench locks clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -26,11 +29,17 @@ help:  ## this list
 demo: $(VENV)/.light  ## the paper's Q6 on the simulator: 360 runs, tables and figure
 	$(RUN) -m hsexp campaign=q6 engine=sim
 
-setup: $(VENV)/.dev  ## light install and the tools that `make test` needs
-setup-sweep: $(VENV)/.sweep  ## also Hydra's launchers for joblib, Ray and Slurm
-setup-search: $(VENV)/.search  ## also Hydra's Optuna sweeper, for searches
-setup-cpu: $(VENV)/.cpu  ## also vLLM for the CPU
-setup-gpu: $(VENV)/.gpu  ## also vLLM for CUDA
+setup: $(VENV)/.dev core  ## light install, the tools that `make test` needs, and the compiled core
+setup-sweep: $(VENV)/.sweep core  ## also Hydra's launchers for joblib, Ray and Slurm
+setup-search: $(VENV)/.search core  ## also Hydra's Optuna sweeper, for searches
+setup-cpu: $(VENV)/.cpu core  ## also vLLM for the CPU
+setup-gpu: $(VENV)/.gpu core  ## also vLLM for CUDA
+
+core: $(VENV)/.dev  ## compile memory and scheduler where there is a C compiler (docs/speed.md)
+	@$(RUN) -m hsexp.compiling
+
+wheel: core  ## dist/*.whl with the compiled core, for this Python and platform only
+	HSEXP_WHEEL=compiled $(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 lint: $(VENV)/.dev  ## ruff and mypy
 	$(RUN) -m ruff check .
@@ -42,10 +51,11 @@ test: lint  ## lint, the tests without vLLM, then vLLM's CPU build and the tests
 	@$(MAKE) --no-print-directory test-light
 	@$(MAKE) --no-print-directory test-engine
 
-test-light: $(VENV)/.dev  ## every test that needs seconds and no vLLM
+test-light: $(VENV)/.dev core  ## every test that needs seconds and no vLLM
 	$(RUN) -m pytest $(WORKERS) 8 -m "not slow and not engine and not gpu"
+	HSEXP_CORE=pure $(RUN) -m pytest $(WORKERS) 8 -m "not slow and not engine and not gpu" $(PURE)
 
-test-engine: $(VENV)/.cpu  ## real vLLM on this CPU: one schedule, equal bits, equal tokens
+test-engine: $(VENV)/.cpu core  ## real vLLM on this CPU: one schedule, equal bits, equal tokens
 	$(RUN) -m pytest $(WORKERS) 2 -m "engine and not slow" tests/engine
 
 test-gpu: $(VENV)/.gpu  ## everything that needs one GPU, in 8 minutes at most: docs/gpu.md
@@ -63,8 +73,9 @@ test-triton: $(VENV)/.cpu  ## the GPU's kernels under three Triton versions, whi
 test-peer: $(VENV)/.cpu  ## vLLM's own unit tests over our memory, in minutes; not part of `make test`
 	$(RUN) tests/peer/peer_run.py $(ORGANIZATIONS)
 
-bench: $(VENV)/.dev  ## speed of the simulator and of the statistics
+bench: $(VENV)/.dev core  ## speed of the simulator and of the statistics, and its history
 	@set -e; for program in benchmarks/bench_*.py; do echo "== $$program"; $(RUN) $$program; done
+	@echo "== benchmarks/history.py"; $(RUN) benchmarks/history.py --append
 
 clean:  ## remove the environment and all caches, never a ledger
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

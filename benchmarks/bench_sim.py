@@ -19,6 +19,7 @@ from rich.table import Table
 from hsexp.config.axes import AXES
 from hsexp.config.catalog import read_option
 from hsexp.console import make_console
+from hsexp.core import CORE
 from hsexp.measure.metrics import summarize
 from hsexp.plan.run import RunConfig
 from hsexp.sim.scheduler import SimScheduler
@@ -80,16 +81,6 @@ class Timing:
         return 1e6 * self.seconds / self.steps
 
 
-class CountingScheduler(SimScheduler):
-    """Counts the steps in which it works."""
-
-    num_scheduled = 0
-
-    def _schedule_step(self) -> None:
-        self.num_scheduled += 1
-        super()._schedule_step()
-
-
 def best_of(repeats: int, act: Callable[[], Timing]) -> Timing:
     timings = []
     for _ in range(repeats):
@@ -102,7 +93,7 @@ def time_scheduling(config: RunConfig, workload: Workload, clock: Clock) -> Timi
     """The scheduler and the memory alone: without making the pools, and, as in timeit, without
     the garbage collector, which walks over every page now and then."""
     memory = config.memory()
-    scheduler = CountingScheduler(
+    scheduler = SimScheduler(
         workload.requests,
         memory,
         config.scheduler,
@@ -117,7 +108,7 @@ def time_scheduling(config: RunConfig, workload: Workload, clock: Clock) -> Timi
     gc.enable()
     return Timing(
         seconds=seconds,
-        worked_steps=scheduler.num_scheduled,
+        worked_steps=scheduler.num_scheduled_steps,
         steps=sum(stretch.num_steps for stretch in scheduler.stretches),
         requests=len(workload.requests),
     )
@@ -251,7 +242,8 @@ def main() -> None:
     arguments = parser.parse_args()
     clock = time.process_time if arguments.cpu_time else time.perf_counter
     console = make_console()
-    console.print(f"{platform.python_implementation()} {platform.python_version()}, one process")
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    console.print(f"{python}, core {CORE.name}, one process")
     start, cpu_start = time.perf_counter(), time.process_time()
     for table in tables(quick=arguments.quick, clock=clock):
         console.print(table)

@@ -3,10 +3,14 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hsexp.core import install
+
 if TYPE_CHECKING:
     import pandas as pd
 
 __version__ = "0.1.0"
+
+install()
 
 
 def load(ledger: str | Path, *, root: str | Path = "ledgers") -> "pd.DataFrame":

@@ -15,6 +15,7 @@ import runpy
 import sys
 
 from hsexp.config.base import ConfigError
+from hsexp.core import CoreError
 from hsexp.described import names_trace
 from hsexp.ending import end_well
 from hsexp.shadows import refuse_shadows
@@ -40,7 +41,7 @@ def script() -> int:
 
 def main() -> int:
     """Run the command line. Returns the exit code."""
-    return end_well(_run, ConfigError)
+    return end_well(_run, ConfigError, CoreError)
 
 
 def _run() -> int:

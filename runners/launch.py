@@ -35,6 +35,7 @@ from hsexp.config.engine import EngineConfig, SimEngine
 from hsexp.config.launch import Launch, parse_launch
 from hsexp.config.overrides import given_settings
 from hsexp.console import make_console
+from hsexp.core import CORE
 from hsexp.ending import EXIT_FAILED_CELLS, EXIT_REFUSED, print_error
 from hsexp.ledger import Ledger, LedgerError, Provenance
 from hsexp.measure.metrics import metric_names
@@ -480,7 +481,7 @@ def _print_head(launch: Launch, campaign: Campaign, notes: Iterable[str], consol
 
 
 def _engine_note(engine: Engine, why: str, launch: Launch) -> str:
-    return f"engine {engine} ({why}), device {launch.device.name}"
+    return f"engine {engine} ({why}), device {launch.device.name}, core {CORE.name}"
 
 
 def _carry_out(

@@ -72,6 +72,7 @@ TYPED = {
     "python -m analysis": Typed(shows="python -m analysis campaign=q6"),
     "python -m figures": Typed(shows="python -m figures figure=2"),
     "python -m hsexp.serve": Typed(shows="python -m hsexp.serve organization=s2"),
+    "python -m hsexp.version": Typed(shows=", core "),
     "python -m hsexp": Typed(code=2, shows="campaign=capacity"),
     "python -m hsexp --help": Typed(shows="Common commands"),
     "python -m hsexp campaign=q6": Typed(more=SMALL, shows="figure 6: "),

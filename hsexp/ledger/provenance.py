@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from hsexp.core import CORE
+
 _SOURCES = Path(__file__).parents[1]
 """The package whose sources decide what a run computes."""
 
@@ -85,8 +87,8 @@ def source_digest(sources: Path) -> str:
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of Python and of the installed ones of `_PACKAGES`."""
-    found = {"python": platform.python_version()}
+    """Versions of Python and of the installed ones of `_PACKAGES`, and which core runs."""
+    found = {"python": platform.python_version(), "core": CORE.name}
     for name in _PACKAGES:
         try:
             found[name] = version(name)

@@ -4,9 +4,10 @@ from hsexp.memory.branching.leaves import exact_prefix
 from hsexp.memory.build import build_memory
 from hsexp.memory.cache import Cache, MemoryCounters
 from hsexp.memory.config import MemoryConfig
+from hsexp.memory.faults import MemoryFault
 from hsexp.memory.hybrid import HybridMemory
 from hsexp.memory.observer import Observer
-from hsexp.memory.pool import MemoryFault, PagePool, PoolSpec
+from hsexp.memory.pool import PagePool, PoolSpec
 from hsexp.memory.sequence import Copy, Hit, PrefixKeys, Refusal, SequenceMemory
 
 __all__ = [

@@ -11,7 +11,7 @@ request is admitted, grows or stays.
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from hsexp.memory.attention import AttentionStore
 from hsexp.memory.checkpoint import Checkpoint, Slab, StateStore
@@ -108,7 +108,7 @@ class Cache:
                 if None not in blocks:
                     return Hit(
                         tokens=tokens,
-                        blocks=blocks,  # type: ignore[arg-type]  # None was excluded
+                        blocks=cast("list[int]", blocks),  # None was excluded
                         checkpoint=checkpoint,
                         ready=self.is_computed(checkpoint) and self.are_computed(blocks),
                         gap=gap,

@@ -11,7 +11,8 @@ and in the place of its convolution state.
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
 
-from hsexp.memory.pool import MemoryFault, PagePool
+from hsexp.memory.faults import MemoryFault
+from hsexp.memory.pool import PagePool
 
 NO_LINE = -1
 """Convolution line of a state whose convolution state is in its own pages."""
@@ -66,6 +67,9 @@ class Slab:
 
     def __lt__(self, other: "Slab") -> bool:
         return self.serial < other.serial
+
+    def __hash__(self) -> int:  # a compiled class that can be compared has none otherwise
+        return self.serial
 
     def __repr__(self) -> str:
         return f"Slab(page={self.page}, active={self.num_active}, used={self.num_used})"

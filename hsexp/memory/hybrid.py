@@ -17,13 +17,13 @@ from dataclasses import asdict, replace
 from hsexp.memory.branching.drafting import Drafting
 from hsexp.memory.branching.forks import Branching
 from hsexp.memory.cache import Cache
+from hsexp.memory.faults import MemoryFault
 from hsexp.memory.policies.admission import Admission
 from hsexp.memory.policies.pinning import Pinning
 from hsexp.memory.policies.placement.rule import Placement
 from hsexp.memory.policies.reservation.rule import Reservation
 from hsexp.memory.policies.retention import Retention
 from hsexp.memory.policies.states.rule import StateRule
-from hsexp.memory.pool import MemoryFault
 from hsexp.memory.recount import check_cache
 from hsexp.memory.sequence import Copy, Hit, Refusal, SequenceMemory
 

@@ -15,11 +15,8 @@ from itertools import compress
 from operator import not_
 from typing import Any, Literal, Protocol
 
+from hsexp.memory.faults import MemoryFault
 from hsexp.memory.policies.eviction.queue import EvictionOrder, PageKind
-
-
-class MemoryFault(RuntimeError):
-    """An ownership rule was broken: a page freed twice, or more pages taken than are free."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,9 @@ may also be woken by a new state, which takes its page out of the queue.
 import heapq
 
 from hsexp.memory.checkpoint import Checkpoint, Slab, StateStore
+from hsexp.memory.faults import MemoryFault
 from hsexp.memory.policies.eviction.queue import PageKind
-from hsexp.memory.pool import MemoryFault, PagePool
+from hsexp.memory.pool import PagePool
 
 
 class SlabStateStore(StateStore):

@@ -15,6 +15,7 @@ own pages is published: without cached attention nobody could continue from it.
 """
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from hsexp.memory.attention import AttentionStore
 from hsexp.memory.pool import PagePool
@@ -24,7 +25,7 @@ from hsexp.memory.sequence import SequenceMemory
 class PackedTails(AttentionStore):
     """Whole pages for the prompt, slots of shared slabs for the rest."""
 
-    allows_branches = False
+    allows_branches: ClassVar[bool] = False
 
     def __init__(self, pool: PagePool, *, block_size: int, tail_block_size: int) -> None:
         super().__init__(pool, block_size=block_size, kernel_block_size=tail_block_size)

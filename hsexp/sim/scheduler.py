@@ -30,15 +30,12 @@ from hsexp.memory.standing import StandingRefusal
 from hsexp.memory.stretches import StepStretch
 from hsexp.memory.sums import StepSums
 from hsexp.sim.config import SchedulerConfig
+from hsexp.sim.faults import NoProgress
 from hsexp.sim.keys import KeyMaker
 from hsexp.sim.leap import DecodeCalendar
 from hsexp.sim.requests import SimRequest
 from hsexp.sim.steptime import StepContext, StepTimes, to_ns
 from hsexp.workload.request import Request
-
-
-class NoProgress(RuntimeError):
-    """Nothing can run, or requests only preempt each other; names the one that is stuck."""
 
 
 def _arrival_ns(request: SimRequest) -> int:
@@ -106,6 +103,8 @@ class SimScheduler:
         """A request was preempted in the step that is being scheduled."""
         self._refused: StandingRefusal | None = None
         """The last admission that was refused."""
+        self.num_scheduled_steps = 0
+        """Steps in which it did more than let time pass."""
         self._steps_without_progress = 0
         self._furthest: dict[int, int] = {}
         """Most tokens that a request ever prefilled, by request id."""
@@ -139,6 +138,7 @@ class SimScheduler:
     # -- one step ----------------------------------------------------------------------------
 
     def _schedule_step(self) -> None:
+        self.num_scheduled_steps += 1
         self.memory.cache.step = self._step
         self._preempted = False
         separate = self.config.separate

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cores import replace_method
 from vllm_scheduler import Drive, build_scheduler, drive, settings, vllm_config, vllm_request
 
 from hsexp.config.base import ConfigError
@@ -122,7 +123,7 @@ def test_two_independent_counts_of_a_traced_engine_agree(tmp_path: Path) -> None
 
 
 def test_a_trace_changes_neither_the_schedule_nor_how_often_the_memory_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """Refusals stood only without an observer; a traced engine looked again in every step."""
     lookups: Counter[bool] = Counter()
@@ -136,7 +137,7 @@ def test_a_trace_changes_neither_the_schedule_nor_how_often_the_memory_is_asked(
             lookups[is_traced] += 1
             return lookup(*args)
 
-        monkeypatch.setattr(memory, "lookup", counted)
+        replace_method(memory, "lookup", counted)
         driven[is_traced] = serve(recording)
         counters[is_traced] = memory.counters()
         recording.shutdown()

@@ -27,6 +27,7 @@ from itertools import count, product
 from time import perf_counter
 from typing import Any
 
+from cores import replace_method
 from live_depths import live_depths
 from toy_memory import (
     EVICTIONS,
@@ -271,15 +272,13 @@ class Places:
         self.kernel_block_size = attention.kernel_block_size
         self.blocks_per_page = attention.blocks_per_page
         if self.blocks_per_page > 1:
-            attention.take = partial(  # type: ignore[method-assign]
-                self._taken, attention.take
-            )
+            replace_method(attention, "take", partial(self._taken, attention.take))
         self.lines: list[int] = []
         store = memory.cache.states
         if isinstance(store, SlabStateStore):
             self.lines = [POISON] * (store.pool.spec.num_pages * store.num_slots)
             allocate = store.allocate
-            store.allocate = partial(self._allocated, allocate)  # type: ignore[method-assign]
+            replace_method(store, "allocate", partial(self._allocated, allocate))
 
     def _reassigned(
         self, lose_entries: Callable[[list[int]], None], words: list[list[int]], pages: list[int]

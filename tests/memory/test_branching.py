@@ -29,9 +29,10 @@ from toy_memory import (
 
 from hsexp.memory import MemoryFault
 from hsexp.memory.branching.beams import Beam, Beams
-from hsexp.memory.sequence import SequenceMemory
+from hsexp.memory.sequence import PrefixKeys, SequenceMemory
 
 CONTEXT = tuple(range(100, 140))
+NO_KEYS = PrefixKeys(attention=(), checkpoints=())
 OFFSETS = range(1, 18)
 """Fork lengths: every offset within a block, two whole blocks, and one token more."""
 
@@ -623,7 +624,7 @@ def test_the_length_penalty_counts_output_tokens_only(organization: str) -> None
     # Prompt of 1,000; -2.0 / 2^1.1 = -0.933 and -3.0 / 4^1.1 = -0.653: the longer beam leads. Over
     # prompt and output, -2.0 / 1002^1.1 would lead -3.0 / 1004^1.1.
     sequences = [
-        SequenceMemory(request_id=name, keys=None, num_prompt_tokens=1000)  # type: ignore[arg-type]
+        SequenceMemory(request_id=name, keys=NO_KEYS, num_prompt_tokens=1000)
         for name in ("short", "long")
     ]
     memory = toy_memory(organization, 120)
@@ -640,7 +641,7 @@ def scored_beams(*beams: tuple[str, int, float]) -> Beams:
     """Beams after a prompt of ten tokens, by name, computed tokens and score."""
     found = [
         Beam(
-            sequence=SequenceMemory(request_id=name, keys=None, num_prompt_tokens=10),  # type: ignore[arg-type]
+            sequence=SequenceMemory(request_id=name, keys=NO_KEYS, num_prompt_tokens=10),
             num_tokens=num_tokens,
             score=score,
         )

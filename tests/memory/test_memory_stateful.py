@@ -7,6 +7,7 @@ nothing is left: no page, no pin, no reference.
 from typing import Any
 
 import pytest
+from cores import require_physical
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -226,6 +227,7 @@ class MemoryMachine(RuleBasedStateMachine):
 @pytest.mark.parametrize("composites", [1, 3])
 @pytest.mark.parametrize("organization", ORGANIZATIONS)
 def test_no_sequence_of_actions_breaks_the_memory(organization: str, composites: int) -> None:
+    require_physical(organization)
     machine = type(
         f"{organization.upper()}Machine",
         (MemoryMachine,),

@@ -1,6 +1,7 @@
 """A refusal that stands would be repeated; what can turn it ends it."""
 
 import pytest
+from cores import require_physical
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 from test_memory_stateful import MemoryMachine, chunks, index
@@ -253,6 +254,7 @@ def test_a_refusal_stands_for_the_request_that_was_refused() -> None:
 
 @pytest.mark.parametrize("organization", ORGANIZATIONS)
 def test_no_sequence_of_actions_turns_a_refusal_that_stands(organization: str) -> None:
+    require_physical(organization)
     machine = type(
         f"{organization.upper()}Machine", (RefusalMachine,), {"organization": organization}
     )

@@ -25,6 +25,8 @@ from collections.abc import Hashable, Iterable
 from copy import deepcopy
 from typing import Any
 
+from cores import IS_COMPILED
+
 from hsexp.config.base import parse_union
 from hsexp.config.catalog import read_option, standing_options
 from hsexp.memory import (
@@ -480,7 +482,7 @@ def _slab(slab: Slab) -> Any:
 def check_price(memory: HybridMemory, hit: Hit, need: list[int]) -> None:
     """Give up what an admission with this hit may take, on a copy of the memory: exactly the pages
     that it counts on can be taken before a restart point that it must keep loses one."""
-    if not isinstance(memory.retention, Price):
+    if not isinstance(memory.retention, Price) or IS_COMPILED:  # which cannot be copied
         return
     copy, hit, need = deepcopy((memory, hit, need))
     cache, price = copy.cache, copy.retention

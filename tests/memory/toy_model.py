@@ -14,6 +14,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from cores import replace_method
+
 from hsexp.memory import Copy, Hit, HybridMemory, PagePool, PrefixKeys, SequenceMemory
 from hsexp.memory.branching.leaves import LeafKey
 from hsexp.memory.checkpoint import Checkpoint
@@ -119,9 +121,8 @@ class PhysicalMemory:
         attention = memory.cache.attention
         self.block_size = attention.kernel_block_size
         self.blocks_per_page = attention.blocks_per_page
-        attention.take = partial(  # type: ignore[method-assign]
-            self._take_wiped, attention.take
-        )
+        if self.blocks_per_page > 1:  # a block of a slab gets new owners without its page
+            replace_method(attention, "take", partial(self._take_wiped, attention.take))
 
     def _wiped(self) -> list[Word]:
         return [None] * self.page_words

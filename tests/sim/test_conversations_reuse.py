@@ -4,6 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from cores import pure_only
 from toy_engine import falcon_memory, play, play_falcon, talk, toy_memory
 
 from hsexp.config.base import parse_union
@@ -63,6 +64,7 @@ def test_a_prompt_that_ends_with_the_leaf_computes_its_last_token(
     assert record.requests["adopted_tokens"].to_list()[1:] == [end // grid * grid, 15]
 
 
+@pure_only
 def test_a_refusal_with_a_leaf_is_tried_again_after_every_loss(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

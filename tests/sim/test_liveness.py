@@ -3,13 +3,14 @@
 from typing import Any
 
 import pytest
+from cores import replace_method
 from hypothesis import given, settings
 from toy_cases import ToyCase, toy_cases
 from toy_engine import ORGANIZATIONS, falcon_memory, play, request, toy_memory
 
 from hsexp.measure.records import RunRecord
 from hsexp.memory import HybridMemory
-from hsexp.sim.scheduler import NoProgress
+from hsexp.sim.faults import NoProgress
 
 
 def column(record: RunRecord, name: str) -> list[Any]:
@@ -189,16 +190,14 @@ def test_preempting_again_and_again_beside_a_decode_is_not_taken_for_a_standstil
 # -- standstill ----------------------------------------------------------------------------------
 
 
-def too_trusting(memory: HybridMemory, monkeypatch: pytest.MonkeyPatch) -> HybridMemory:
+def too_trusting(memory: HybridMemory) -> HybridMemory:
     """Lets every request in, as an estimate below the real need would."""
-    monkeypatch.setattr(memory, "never_fits", lambda num_tokens: None)
+    replace_method(memory, "never_fits", lambda num_tokens: None)
     return memory
 
 
-def test_a_request_that_nothing_makes_room_for_is_an_error_with_the_pools_state(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    memory = too_trusting(toy_memory("s0", 12), monkeypatch)
+def test_a_request_that_nothing_makes_room_for_is_an_error_with_the_pools_state() -> None:
+    memory = too_trusting(toy_memory("s0", 12))
     requests = [request(3, 1), request(60, 1, at=1.0)]
     with pytest.raises(NoProgress) as caught:
         play(requests, memory)
@@ -211,12 +210,10 @@ def test_a_request_that_nothing_makes_room_for_is_an_error_with_the_pools_state(
     ]
 
 
-def test_a_request_that_only_preempts_itself_is_an_error_after_the_allowed_steps(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_request_that_only_preempts_itself_is_an_error_after_the_allowed_steps() -> None:
     # One recurrent unit, and admission counts one: the second chunk can never have its own.
     # A preemption and a step without a token each count: 2, 4, 6 > 5.
-    memory = too_trusting(toy_memory("d0", 40, num_states=1), monkeypatch)
+    memory = too_trusting(toy_memory("d0", 40, num_states=1))
     with pytest.raises(NoProgress) as caught:
         play([request(20, 1)], memory, stall_steps=5)
     report = str(caught.value)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from cores import pure_only, replace_method
 from hypothesis import given, settings
 from toy_cases import ToyCase, toy_cases
 from toy_engine import (
@@ -96,13 +97,15 @@ class Called(TraceRecorder):
             admitted.append(sequence.request_id)
             admit(sequence, *args)
 
-        memory.extend, memory.admit = watched_extend, watched_admit  # type: ignore[method-assign]
+        replace_method(memory, "extend", watched_extend)
+        replace_method(memory, "admit", watched_admit)
 
     def on_take(self, pool: int, pages: Sequence[int], use: PageUse) -> None:
         super().on_take(pool, pages, use)
         self.took.add(pool)
 
 
+@pure_only
 @given(toy_cases())
 @settings(max_examples=150, deadline=None)
 def test_calls_that_pass_without_a_free_page_are_counted_in_their_order(case: ToyCase) -> None:
@@ -113,28 +116,26 @@ def test_calls_that_pass_without_a_free_page_are_counted_in_their_order(case: To
     assert +checks(trace).passed_at_zero == recorder.passed
 
 
-class Padded(StepSums):
-    """Sums that also count the blocks of running requests."""
-
-    def add(self, cache: Cache, num_steps: int) -> None:
-        super().add(cache, num_steps)
-        small = cache.attention.kernel_block_size
-        blocks = sum(map(cache.attention.num_blocks, cache.sequences.values()))
-        BLOCK_TOKENS.append(num_steps * blocks * small)
-
-
-BLOCK_TOKENS: list[int] = []
-
-
+@pure_only
 @given(toy_cases())
 @settings(max_examples=100, deadline=None)
 def test_padding_is_beside_the_blocks_that_requests_really_had(case: ToyCase) -> None:
-    BLOCK_TOKENS.clear()
+    block_tokens: list[int] = []
+
+    class Padded(StepSums):
+        """Sums that also count the blocks of running requests."""
+
+        def add(self, cache: Cache, num_steps: int) -> None:
+            super().add(cache, num_steps)
+            small = cache.attention.kernel_block_size
+            blocks = sum(map(cache.attention.num_blocks, cache.sequences.values()))
+            block_tokens.append(num_steps * blocks * small)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hsexp.sim.scheduler.StepSums", Padded)
         trace = trace_of(case)
     found = padding(trace)
-    assert found.block_token_steps == sum(BLOCK_TOKENS)
+    assert found.block_token_steps == sum(block_tokens)
     assert 0 <= found.padding_token_steps <= found.block_token_steps
 
 

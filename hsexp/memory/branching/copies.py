@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from hsexp.memory.cache import Cache
 from hsexp.memory.checkpoint import Checkpoint
-from hsexp.memory.pool import MemoryFault
+from hsexp.memory.faults import MemoryFault
 from hsexp.memory.sequence import Copy, SequenceMemory
 
 

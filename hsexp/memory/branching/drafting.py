@@ -18,7 +18,7 @@ Drafts are optional: if `draft` returns False, the pass is an ordinary step.
 """
 
 from hsexp.memory.cache import Cache
-from hsexp.memory.pool import MemoryFault
+from hsexp.memory.faults import MemoryFault
 from hsexp.memory.sequence import SequenceMemory
 
 

@@ -24,7 +24,7 @@ from hsexp.memory.branching.copies import Copies
 from hsexp.memory.branching.leaves import LeafKey, Leaves
 from hsexp.memory.cache import Cache
 from hsexp.memory.checkpoint import Checkpoint
-from hsexp.memory.pool import MemoryFault
+from hsexp.memory.faults import MemoryFault
 from hsexp.memory.sequence import Copy, Hit, SequenceMemory
 
 

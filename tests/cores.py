@@ -1,0 +1,31 @@
+"""Tests and the core that they run on: the compiled one cannot be patched, nor subclassed.
+
+`make test-light` runs the memory's and the simulator's tests on the pure core as well, where none
+of them is skipped.
+"""
+
+from typing import Any
+
+import pytest
+
+from hsexp.core import CORE
+
+IS_COMPILED = CORE.name == "compiled"
+
+_REASON = "the compiled core cannot be patched; HSEXP_CORE=pure runs it"
+
+pure_only = pytest.mark.skipif(IS_COMPILED, reason=_REASON)
+
+
+def replace_method(owner: object, name: str, method: Any) -> None:
+    """Give an object of the core another method; on the compiled core the test is skipped."""
+    if IS_COMPILED:
+        pytest.skip(_REASON)
+    setattr(owner, name, method)
+
+
+def require_physical(organization: str) -> None:
+    """Skip a test whose physical memory (`toy_model`) has to patch the store of this organization:
+    in S3 a block of a slab gets new owners without its page."""
+    if organization == "s3" and IS_COMPILED:
+        pytest.skip(_REASON)
