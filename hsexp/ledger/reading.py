@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 from hsexp.ledger.agreement import Agreement
+from hsexp.ledger.claims import is_held
 from hsexp.ledger.frame import attempt_frame, require_comparable
 from hsexp.ledger.history import TABLE_KINDS, History
 from hsexp.ledger.journal import LedgerError, NoTableError
@@ -118,6 +119,14 @@ class LedgerReader:
     def accepted(self) -> dict[str, str]:
         """The adopted attempt of each cell that has one."""
         return dict(self._log.current().adopted)
+
+    def running(self) -> set[str]:
+        """Cells that a process runs at this moment: their claims are locked.
+
+        Asking takes each lock for an instant, shared. A launch that wants the cell just then asks
+        again.
+        """
+        return {lock.stem for lock in self.path.glob("locks/*.lock") if is_held(lock)}
 
     def num_attempts(self, cell_id: str) -> int:
         return len(self._log.current().attempts_of.get(cell_id, []))
