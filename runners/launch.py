@@ -242,7 +242,7 @@ def _run_collection(collection: CollectionCampaign, launch: Launch, command: _Co
         for item in command.overrides
         if item.partition("=")[0] != "ledger" and not item.startswith(("campaign=", "campaign."))
     ]
-    members = {name: _member(name, collection, passed_on) for name in collection.campaigns}
+    members = {name: member_of(name, collection, passed_on) for name in collection.campaigns}
     _require_a_use(collection, members.values())
     asks_status = launch.stage == "status"
     if launch.engine.name == "auto" and not asks_status:
@@ -258,7 +258,7 @@ def _run_collection(collection: CollectionCampaign, launch: Launch, command: _Co
             f"{collection.name}: the same on fresh seeds, {format_seeds(collection.fresh_seeds)}"
         )
         fresh = [*passed_on, f"seeds={list(collection.fresh_seeds)}"]
-        members = {name: _member(name, collection, fresh) for name in collection.campaigns}
+        members = {name: member_of(name, collection, fresh) for name in collection.campaigns}
         results += _run_members(collection, members, replace(command, root=root / FRESH))
     if launch.stage == "all" and collection.compare is not None:
         _compare(collection, launch, engine, command.console)
@@ -269,7 +269,7 @@ def _run_collection(collection: CollectionCampaign, launch: Launch, command: _Co
 
 
 def _run_members(
-    collection: CollectionCampaign, members: Mapping[str, "_Member"], command: _Command
+    collection: CollectionCampaign, members: Mapping[str, "Member"], command: _Command
 ) -> list[Result]:
     """Run the members one after the other, each with its ledger below the command's root."""
     start, results = time.monotonic(), []
@@ -291,7 +291,7 @@ def _run_members(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Member:
+class Member:
     """A campaign of a collection, with the part of the command line that it uses."""
 
     launch: Launch
@@ -300,7 +300,7 @@ class _Member:
     """Settings for other members, and their values."""
 
 
-def _member(name: str, collection: CollectionCampaign, passed_on: list[str]) -> _Member:
+def member_of(name: str, collection: CollectionCampaign, passed_on: list[str]) -> Member:
     """The launch of one member, from the settings that it uses.
 
     Raises:
@@ -321,7 +321,7 @@ def _member(name: str, collection: CollectionCampaign, passed_on: list[str]) -> 
         member = member.model_copy(update={"engine": _simulated(member.engine)})
     if member.stage == "all" and collection.compare is not None:
         member = member.model_copy(update={"stage": "run"})  # one page replaces their tables
-    return _Member(launch=member, overrides=own, foreign=foreign)
+    return Member(launch=member, overrides=own, foreign=foreign)
 
 
 def _simulated(engine: EngineConfig) -> SimEngine:
@@ -329,7 +329,7 @@ def _simulated(engine: EngineConfig) -> SimEngine:
     return SimEngine(name="sim", exact=engine.exact)
 
 
-def _require_a_use(collection: CollectionCampaign, members: Collection[_Member]) -> None:
+def _require_a_use(collection: CollectionCampaign, members: Collection[Member]) -> None:
     """Refuse settings of the command line that no member uses.
 
     Raises:
@@ -536,7 +536,7 @@ def _carry_out(
     _export(ledger, plan.campaign, console)
     objective = _objective(launch, plan, ledger, console)
     if launch.stage == "all" and (is_listed or is_serving):
-        seeds = _own_seeds(launch, plan) if is_listed else None
+        seeds = own_seeds(launch, plan.cells) if is_listed else None
         analyses = (Analysis(campaign=plan.campaign, ledger=path, seeds=seeds, cells=cells),)
     if command.analyse and analyses:
         for analysis in analyses:
@@ -580,10 +580,10 @@ def _beyond(plan: Plan, extended: Plan) -> tuple[Cell, ...]:
     return tuple(cell for cell in extended.cells if cell.cell_id not in known)
 
 
-def _own_seeds(launch: Launch, plan: Plan) -> tuple[int, ...] | None:
+def own_seeds(launch: Launch, cells: Iterable[Cell]) -> tuple[int, ...] | None:
     """Seeds that replace the campaign's: those of the command line, or of its scale."""
     if launch.seeds is None and launch.scale is not None:
-        return tuple(sorted({cell.axes["seed"] for cell in plan.cells}))
+        return tuple(sorted({cell.axes["seed"] for cell in cells}))
     return launch.seeds
 
 
