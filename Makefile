@@ -20,7 +20,7 @@ LOCK_FLAGS ?=
 TORCH_SOURCE ?= --torch-backend cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup setup-sweep setup-search setup-cpu setup-gpu core wheel lint test test-light test-engine test-triton test-gpu gpu-bundle mutate test-peer bench locks clean
+.PHONY: help demo setup setup-sweep setup-search setup-cpu setup-gpu core wheel lint test test-light test-engine test-pythons test-triton test-gpu gpu-bundle mutate test-peer bench locks clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -63,6 +63,9 @@ test-gpu: $(VENV)/.gpu  ## everything that needs one GPU, in 8 minutes at most: 
 
 gpu-bundle: $(if $(wildcard $(VENV)/.gpu),$(VENV)/.gpu,$(VENV)/.cpu)  ## dist/hsexp-gpu.tar.gz: test-gpu for a machine without vLLM and network
 	$(RUN) tests/gpu/make_bundle.py
+
+test-pythons: $(VENV)/.dev  ## the wheel in a fresh environment of every Python from 3.11 to 3.13 that is here
+	$(RUN) tests/wheel_on_pythons.py $(PYTHONS)
 
 mutate: $(VENV)/.dev  ## is wrong code noticed? 25 minutes; some of it: make mutate ONLY="a-name other-*"
 	$(RUN) tests/mutations/mutate.py $(ONLY)

@@ -1,7 +1,8 @@
 """hsexp campaign=q6 [axis=value ...] [-m]
 hsexp trace=FILE [workload.SETTING=VALUE ...]
-hsexp report campaign=q6 [ledger=DIR]
-hsexp analysis|figures|serve|replay|interop|probe ARGUMENTS
+hsexp VERB ARGUMENTS
+
+`hsexp --help` lists the verbs (`hsexp.verbs`), groups and fields.
 
 `python -m hsexp` does the same. It imports from the working directory first, so that a folder
 there can take the place of one of our packages; the script `hsexp` does not. `python -m figures`
@@ -19,17 +20,9 @@ from hsexp.core import CoreError
 from hsexp.described import names_trace
 from hsexp.ending import end_well
 from hsexp.shadows import refuse_shadows
+from hsexp.verbs import VERBS, listed
 
-_COMMANDS = {
-    "analysis": "analysis",
-    "figures": "figures",
-    "serve": "hsexp.serve",
-    "replay": "runners.replay",
-    "interop": "runners.interop",
-    "probe": "runners.probe",
-    "report": "figures.report",
-}
-"""First word -> the module that `python -m` runs; by name, because each imports what it needs."""
+_HELP = ("--help", "-h")
 
 
 def script() -> int:
@@ -47,14 +40,20 @@ def main() -> int:
 def _run() -> int:
     arguments = sys.argv[1:]
     refuse_shadows()
-    if arguments and arguments[0] in _COMMANDS:
+    if arguments and arguments[0] in VERBS:
         del sys.argv[1]
-        runpy.run_module(_COMMANDS[arguments[0]], run_name="__main__", alter_sys=True)
+        runpy.run_module(VERBS[arguments[0]].module, run_name="__main__", alter_sys=True)
         return 0  # each ends the process itself, with its own code
+    if arguments and arguments[0] in ("-sc", "--shell-completion"):
+        from hsexp.completion import main as complete
+
+        return complete(arguments[1:])
     if names_trace(arguments):
         from hsexp.describe import main as describe
 
         return describe(arguments)
+    if any(word in _HELP for word in arguments):
+        sys.stdout.write(f"Programs (each has its own --help)\n{listed()}\n\n")
     from runners.command import main as launch
 
     return launch()

@@ -11,4 +11,5 @@ def make_console(*, stderr: bool = False) -> Console:
     console = Console(stderr=stderr, highlight=False, soft_wrap=True)
     if not console.file.isatty():  # colours may be forced on a pipe; a width may not
         console.width = _PIPED_WIDTH
+        console.is_interactive = False  # nothing is drawn over what was printed
     return console

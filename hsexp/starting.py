@@ -7,15 +7,9 @@ Nothing changes where another program imports one of ours.
 import signal
 import sys
 
-PROGRAMS = (
-    "analysis",
-    "figures",
-    "hsexp",
-    "hsexp.serve",
-    "runners.interop",
-    "runners.probe",
-    "runners.replay",
-)
+from hsexp.verbs import VERBS
+
+PROGRAMS = ("hsexp", *(verb.module for verb in VERBS.values()))
 
 _words = sys.orig_argv
 _program = _words[_words.index("-m") + 1] if "-m" in _words[:-1] else None

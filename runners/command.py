@@ -14,7 +14,12 @@ from omegaconf.errors import OmegaConfBaseException
 
 from hsexp.config.base import ConfigError
 from hsexp.config.catalog import CONF
-from hsexp.config.overrides import quoted, refuse_several_options, refuse_unknown_options
+from hsexp.config.overrides import (
+    quoted,
+    refuse_several_options,
+    refuse_unknown_fields,
+    refuse_unknown_options,
+)
 from hsexp.config.searchpath import follow_hydra
 from hsexp.console import make_console
 from hsexp.ending import (
@@ -40,6 +45,10 @@ def main() -> int:
     global _exit_code
     _exit_code, SweepFolder.path = 0, None
     refuse_unknown_options(word for word in sys.argv[1:] if not names_path(word))
+    try:
+        refuse_unknown_fields(sys.argv[1:])
+    except ConfigError as error:
+        return refused(error)
     sys.argv[1:] = quoted(with_options(sys.argv[1:]), "target")
     try:
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(run_task)()

@@ -23,7 +23,6 @@ from hsexp.config.axes import MEMORY_AXES, value_of
 from hsexp.config.base import Config, ConfigError
 from hsexp.config.campaigns import (
     AboutTheEngine,
-    Block,
     Campaign,
     CollectionCampaign,
     ContinuationCampaign,
@@ -39,7 +38,6 @@ from hsexp.core import CORE
 from hsexp.ending import EXIT_FAILED_CELLS, EXIT_REFUSED, print_error
 from hsexp.ledger import Ledger, LedgerError, Provenance
 from hsexp.measure.metrics import metric_names
-from hsexp.plan.advice import FOLLOW_UPS, FollowUp, candidates, elsewhere, prepared
 from hsexp.plan.cells import Cell, Plan, format_seeds
 from hsexp.plan.contract import in_words
 from hsexp.plan.devices import priced
@@ -54,13 +52,16 @@ from hsexp.plan.resolve import (
     resolve,
 )
 from hsexp.plan.run import VllmRunConfig, parse_run
+from runners.advised import Stage, stages
 from runners.campaign import Summary, run_plan
 from runners.continuation.execute import execute as check
 from runners.continuation.plan import make_plan as continuation_plan
 from runners.engine_checks import print_design, refusal
 from runners.engines import Engine, choose_engine, executor, machine_for, num_workers
 from runners.plan_view import print_counted, print_plan
+from runners.recorded import plan_for, recorded
 from runners.run_view import print_refusals, print_runs
+from runners.status import print_status
 from runners.trial import Outcome
 from runners.vllm.weights import require_checkpoints
 
@@ -217,6 +218,8 @@ def run_launch(launch: Launch, overrides: list[str], console: Console, *, analys
 
 def _run(launch: Launch, command: _Command) -> Result:
     """One campaign that is not a collection."""
+    if launch.stage == "status":
+        return _print_status(launch, command)
     match launch.campaign:
         case CountedCampaign() as campaign:
             return _run_counted(launch, campaign, command)
@@ -239,14 +242,15 @@ def _run_collection(collection: CollectionCampaign, launch: Launch, command: _Co
         for item in command.overrides
         if item.partition("=")[0] != "ledger" and not item.startswith(("campaign=", "campaign."))
     ]
-    members = {name: _member(name, collection, passed_on) for name in collection.campaigns}
+    members = {name: member_of(name, collection, passed_on) for name in collection.campaigns}
     _require_a_use(collection, members.values())
-    if launch.engine.name == "auto":
+    asks_status = launch.stage == "status"
+    if launch.engine.name == "auto" and not asks_status:
         command.console.print(
             f"{collection.name}: engine=auto simulates a collection; engine=vllm runs it for real"
         )
         launch = launch.model_copy(update={"engine": _simulated(launch.engine)})
-    engine, _ = choose_engine(launch.engine.name, launch.device)
+    engine = "sim" if asks_status else choose_engine(launch.engine.name, launch.device)[0]
     root = launch.ledger or LEDGERS
     results = _run_members(collection, members, replace(command, root=root))
     if collection.fresh_seeds and launch.seeds is None and engine == "sim":
@@ -254,7 +258,7 @@ def _run_collection(collection: CollectionCampaign, launch: Launch, command: _Co
             f"{collection.name}: the same on fresh seeds, {format_seeds(collection.fresh_seeds)}"
         )
         fresh = [*passed_on, f"seeds={list(collection.fresh_seeds)}"]
-        members = {name: _member(name, collection, fresh) for name in collection.campaigns}
+        members = {name: member_of(name, collection, fresh) for name in collection.campaigns}
         results += _run_members(collection, members, replace(command, root=root / FRESH))
     if launch.stage == "all" and collection.compare is not None:
         _compare(collection, launch, engine, command.console)
@@ -265,7 +269,7 @@ def _run_collection(collection: CollectionCampaign, launch: Launch, command: _Co
 
 
 def _run_members(
-    collection: CollectionCampaign, members: Mapping[str, "_Member"], command: _Command
+    collection: CollectionCampaign, members: Mapping[str, "Member"], command: _Command
 ) -> list[Result]:
     """Run the members one after the other, each with its ledger below the command's root."""
     start, results = time.monotonic(), []
@@ -287,7 +291,7 @@ def _run_members(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Member:
+class Member:
     """A campaign of a collection, with the part of the command line that it uses."""
 
     launch: Launch
@@ -296,7 +300,7 @@ class _Member:
     """Settings for other members, and their values."""
 
 
-def _member(name: str, collection: CollectionCampaign, passed_on: list[str]) -> _Member:
+def member_of(name: str, collection: CollectionCampaign, passed_on: list[str]) -> Member:
     """The launch of one member, from the settings that it uses.
 
     Raises:
@@ -313,11 +317,11 @@ def _member(name: str, collection: CollectionCampaign, passed_on: list[str]) -> 
     member = launched(own)
     if isinstance(member.campaign, CollectionCampaign):
         raise ConfigError(f"campaign.campaigns must not name a collection, got {name}")
-    if member.engine.name == "auto":
+    if member.engine.name == "auto" and member.stage != "status":
         member = member.model_copy(update={"engine": _simulated(member.engine)})
     if member.stage == "all" and collection.compare is not None:
         member = member.model_copy(update={"stage": "run"})  # one page replaces their tables
-    return _Member(launch=member, overrides=own, foreign=foreign)
+    return Member(launch=member, overrides=own, foreign=foreign)
 
 
 def _simulated(engine: EngineConfig) -> SimEngine:
@@ -325,7 +329,7 @@ def _simulated(engine: EngineConfig) -> SimEngine:
     return SimEngine(name="sim", exact=engine.exact)
 
 
-def _require_a_use(collection: CollectionCampaign, members: Collection[_Member]) -> None:
+def _require_a_use(collection: CollectionCampaign, members: Collection[Member]) -> None:
     """Refuse settings of the command line that no member uses.
 
     Raises:
@@ -400,6 +404,26 @@ def _run_counted(launch: Launch, campaign: CountedCampaign, command: _Command) -
     return Result(exit_code=0)
 
 
+def _print_status(launch: Launch, command: _Command) -> Result:
+    campaign, console = launch.campaign, command.console
+    if not isinstance(campaign, ServingCampaign | ContinuationCampaign):
+        assert campaign is not None
+        console.print(f"{campaign.name}: has no runs; stage=plan says what it does", markup=False)
+        return Result(exit_code=0)
+    found = list(recorded(launch, command.root))
+    for each in found:
+        print_status(each, console, needs_steps=launch.keeps_steps)
+    if not found:
+        engine: Engine = "vllm" if launch.engine.name == "vllm" else "sim"
+        plan = plan_for(launch, engine)
+        console.print(
+            f"{campaign.name}: {len(plan.cells)} planned, and no ledger below "
+            f"{command.root / campaign.name}: nothing has run",
+            markup=False,
+        )
+    return Result(exit_code=0)
+
+
 def _run_serving(launch: Launch, command: _Command) -> Result:
     campaign, console = launch.serving, command.console
     _require_objective(launch)
@@ -415,29 +439,9 @@ def _run_serving(launch: Launch, command: _Command) -> Result:
         return Result(exit_code=0)
     if engine == "vllm":
         require_checkpoints(VllmRunConfig.parse(cell.config) for cell in plan.cells)
-    stages = _stages(launch, engine) if campaign.advice is not None else ()
-    return _carry_out(launch, plan, engine, executor(engine, launch), command, stages=stages)
-
-
-Stage = Callable[[Plan, Ledger], Plan]
-"""The plan of a launch with the blocks that follow from its runs so far."""
-
-
-def _stages(launch: Launch, engine: Engine) -> tuple[Stage, ...]:
-    """The stages of advice; on a real engine none, because its runs take as long as they serve."""
-    if engine != "sim":
-        return ()
-    launch, _ = prepared(launch)
-    follow_ups: dict[str, Block] = {}
-
-    def stage(follow_up: FollowUp, plan: Plan, ledger: Ledger) -> Plan:
-        ids = {cell.cell_id for cell in plan.cells if elsewhere(cell.block) is None}
-        rows = ledger.frame().to_dict("records")
-        found = candidates(row for row in rows if row["cell_id"] in ids)
-        follow_ups.update(follow_up(launch, found))
-        return make_plan(launch, engine=engine, follow_ups=follow_ups)
-
-    return tuple(partial(stage, follow_up) for follow_up in FOLLOW_UPS)
+    return _carry_out(
+        launch, plan, engine, executor(engine, launch), command, stages=stages(launch, engine)
+    )
 
 
 def _planned(launch: Launch) -> tuple[Engine, str, Plan]:
@@ -532,7 +536,7 @@ def _carry_out(
     _export(ledger, plan.campaign, console)
     objective = _objective(launch, plan, ledger, console)
     if launch.stage == "all" and (is_listed or is_serving):
-        seeds = _own_seeds(launch, plan) if is_listed else None
+        seeds = own_seeds(launch, plan.cells) if is_listed else None
         analyses = (Analysis(campaign=plan.campaign, ledger=path, seeds=seeds, cells=cells),)
     if command.analyse and analyses:
         for analysis in analyses:
@@ -576,10 +580,10 @@ def _beyond(plan: Plan, extended: Plan) -> tuple[Cell, ...]:
     return tuple(cell for cell in extended.cells if cell.cell_id not in known)
 
 
-def _own_seeds(launch: Launch, plan: Plan) -> tuple[int, ...] | None:
+def own_seeds(launch: Launch, cells: Iterable[Cell]) -> tuple[int, ...] | None:
     """Seeds that replace the campaign's: those of the command line, or of its scale."""
     if launch.seeds is None and launch.scale is not None:
-        return tuple(sorted({cell.axes["seed"] for cell in plan.cells}))
+        return tuple(sorted({cell.axes["seed"] for cell in cells}))
     return launch.seeds
 
 

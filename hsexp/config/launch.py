@@ -56,9 +56,10 @@ class Launch(Axes, InLaunch, Config):
     """A composed configuration. An axis that the command line pinned is not None."""
 
     campaign: CampaignConfig | None
-    stage: Literal["plan", "run", "all"]
-    """plan only prints the cells, or the settings of a counted campaign; run stops after the
-    ledger, or after printing counted tables; all also writes the files of tables and figures."""
+    stage: Literal["plan", "status", "run", "all"]
+    """plan only prints the cells, or the settings of a counted campaign; status prints where the
+    ledgers stand; run stops after the ledger, or after printing counted tables; all also writes
+    the files of tables and figures."""
     ledger: Annotated[Path, BeforeValidator(_not_empty), BeforeValidator(_typed_as_text)] | None
     """Folder of the ledger; null uses ledgers/<campaign>/<engine>."""
     note: Text | None

@@ -1,18 +1,33 @@
 """Refuse overrides from which Hydra composes something else than the user typed."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 
+from hydra import compose, initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from hsexp.config.base import ConfigError
-from hsexp.config.catalog import groups, options, unknown_option
+from hsexp.config.catalog import (
+    CONF,
+    groups,
+    options,
+    read_option,
+    read_root,
+    unknown_option,
+)
 
 _SEARCH_PATHS = ("config-dir", "cd", "hydra.searchpath")
 _NAME = r"[\w-]+"
 """An option as it is typed; anything else is Hydra's grammar, such as a glob."""
+_MAX_NEAREST = 3
+_NEVER_TYPED = ("campaign.blocks.", "analysis.")
+"""Fields below have the names of axes, and nobody means them."""
 
 
 def refuse_several_options(overrides: Iterable[str]) -> None:
@@ -49,6 +64,85 @@ def refuse_unknown_options(arguments: Iterable[str]) -> None:
         for name in value.split(","):  # a sweep has several
             if re.fullmatch(_NAME, name) and name != "null" and name not in options(group):
                 raise unknown_option(group, name)
+
+
+def refuse_unknown_fields(arguments: Iterable[str]) -> None:
+    """Refuse a field that a launch does not have in one line, before Hydra does in many.
+
+    A search path of the user's may have more fields: then it is left to Hydra.
+
+    Raises:
+        ConfigError: names the field and the nearest ones that there are.
+    """
+    given = [word for word in arguments if "=" in word]
+    if any(word.lstrip("-+").startswith(_SEARCH_PATHS) for word in given):
+        return
+    typed = {word.partition("=")[0] for word in given}
+    keys = sorted(key for key in typed if re.fullmatch(r"\w+(\.\w+)*", key))
+    chosen = {
+        key: value
+        for key, _, value in (word.partition("=") for word in given)
+        if value in options(key)
+    }
+    doubtful = [key for key in keys if not key.startswith("hydra.") and not _is_known(key, chosen)]
+    if not doubtful:
+        return
+    try:
+        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+            composed = compose("config", [f"{group}={name}" for group, name in chosen.items()])
+    except (HydraException, OmegaConfBaseException):
+        return
+    fields = list(_fields(OmegaConf.to_container(composed, throw_on_missing=False)))
+    for key in doubtful:
+        if key not in fields:
+            raise ConfigError(f"{key} is not a field of this launch; {_hint(key, fields)}")
+
+
+def _is_known(key: str, chosen: Mapping[str, str]) -> bool:
+    """Whether a field is certainly there, by the files alone; False where Hydra must say it."""
+    own, defaults = read_root("config")
+    first, *rest = key.split(".")
+    if not rest:
+        return first in own or bool(options(first))
+    option = chosen.get(first, defaults.get(first))
+    data: object = read_option(first, option) if option in options(first) else None
+    for name in rest:
+        if not isinstance(data, Mapping) or name not in data:
+            return False
+        data = data[name]
+    return True
+
+
+def _fields(data: object, above: str = "") -> Iterator[str]:
+    """Dotted names of all fields, and of the mappings that hold them."""
+    if isinstance(data, Mapping):
+        for name, value in data.items():
+            yield f"{above}{name}"
+            yield from _fields(value, f"{above}{name}.")
+
+
+def _hint(key: str, fields: Sequence[str]) -> str:
+    """Another option of the group that has the field, or the nearest fields."""
+    group, _, field = key.partition(".")
+    having = [name for name in options(group) if field and field in read_option(group, name)]
+    if having:
+        return f"it belongs to {', '.join(f'{group}={name}' for name in having[:_MAX_NEAREST])}"
+    near = _nearest(key, [field for field in fields if not field.startswith(_NEVER_TYPED)])
+    return f"nearest are {', '.join(near)}" if len(near) > 1 else f"nearest is {near[0]}"
+
+
+def _nearest(key: str, fields: Sequence[str]) -> list[str]:
+    """Fields of the same last name; without one, the most similar ones. At least one."""
+    last = {field: field.rpartition(".")[2] for field in fields}
+    same = [field for field in fields if last[field] == key.rpartition(".")[2]]
+    similar = get_close_matches(key, fields, n=3) + [
+        field
+        for name in get_close_matches(key.rpartition(".")[2], last.values(), n=3)
+        for field in fields
+        if last[field] == name
+    ]
+    found = dict.fromkeys(same or similar or get_close_matches(key, fields, n=1, cutoff=0.0))
+    return list(found)[:_MAX_NEAREST]
 
 
 def given_settings(overrides: Iterable[str]) -> dict[str, str]:

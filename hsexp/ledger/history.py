@@ -162,7 +162,9 @@ class History:
     def _start(self, event: Event) -> None:
         schema = event["schema"]
         if schema != SCHEMA or not isinstance(schema, int) or isinstance(schema, bool):
-            raise LedgerError(f"schema must be {SCHEMA}, got {schema!r}")
+            is_newer = type(schema) is int and schema > SCHEMA
+            hint = "; a newer hsexp wrote this ledger, which only that one can read"
+            raise LedgerError(f"schema must be {SCHEMA}, got {schema!r}{hint if is_newer else ''}")
         _require(event, "contract")
         self.header = event
 

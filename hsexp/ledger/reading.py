@@ -1,5 +1,6 @@
 """Reading a ledger: its rows as frames, its tables by attempt, its contract and registration."""
 
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -8,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from hsexp.ledger.agreement import Agreement
+from hsexp.ledger.claims import is_held
 from hsexp.ledger.frame import attempt_frame, require_comparable
 from hsexp.ledger.history import TABLE_KINDS, History
 from hsexp.ledger.journal import LedgerError, NoTableError
@@ -119,6 +121,14 @@ class LedgerReader:
         """The adopted attempt of each cell that has one."""
         return dict(self._log.current().adopted)
 
+    def running(self) -> set[str]:
+        """Cells that a process runs at this moment: their claims are locked.
+
+        Asking takes each lock for an instant, shared. A launch that wants the cell just then asks
+        again.
+        """
+        return {lock.stem for lock in self.path.glob("locks/*.lock") if is_held(lock)}
+
     def num_attempts(self, cell_id: str) -> int:
         return len(self._log.current().attempts_of.get(cell_id, []))
 
@@ -217,6 +227,59 @@ class LedgerReader:
         if not tables:
             raise LedgerError(f"{self.path}: no accepted run has a request table yet")
         return pd.concat(tables, ignore_index=True)
+
+    # -- copies ----------------------------------------------------------------------------------
+
+    @property
+    def sources(self) -> list[str]:
+        """Folders of the other ledgers that hold runs of this one, relative to it."""
+        rows = self._log.current().rows.values()
+        found = (row["provenance"].get("reused_from") for row in rows)
+        return sorted({reference["ledger"] for reference in found if reference is not None})
+
+    @classmethod
+    def copy(cls, path: str | Path, target: Path) -> Self:
+        """Copy a ledger as it is at this moment to a new folder; others may go on writing to it.
+
+        The copy has the whole lines of the journal and the tables that they name. What was set
+        aside, torn ends, logs and files that are made from the ledger stay behind.
+
+        Raises:
+            LedgerError: there is no ledger, it is damaged, or it lacks a table.
+        """
+        target.mkdir(parents=True)
+        for is_last in (False, True):
+            ledger = cls.read(path)
+            try:
+                for files in ledger._files.values():
+                    files.copy_to(target, ledger._log.history)
+                break
+            except FileNotFoundError as error:  # joined since the journal was read
+                if is_last:
+                    raise LedgerError(f"{error.filename}: the table is missing") from None
+                shutil.rmtree(target)
+                target.mkdir()
+        journal = ledger._log.journal
+        with journal.path.open("rb") as file:
+            (target / journal.path.name).write_bytes(file.read(journal.offset))
+        copied = cls.read(target)
+        copied.check_tables()
+        return copied
+
+    def check_tables(self) -> None:
+        """Check that every table that the journal names is there and has its digest.
+
+        Raises:
+            LedgerError: names the first one that is missing or damaged.
+        """
+        history = self._log.current()
+        for kind, files in self._files.items():
+            for attempt_id in files.named(history):
+                if not files.is_intact(attempt_id, history):
+                    raise LedgerError(
+                        f"{self.path}: the table of {kind} of attempt {attempt_id} is missing or "
+                        "damaged"
+                    )
 
     # -- inside ----------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NewType
@@ -141,6 +142,34 @@ class TableFiles:
         if file not in self._opened:
             self._opened[file] = _JoinedFile(self._ledger / file, footer=history.footers[file])
         return self._opened[file]
+
+    # -- copying ---------------------------------------------------------------------------------
+
+    def named(self, history: History) -> list[str]:
+        """Attempts with a table in this ledger, by its journal. (The rows of older ledgers do not
+        say so: what lies there counts for them.)"""
+        places, there = history.places[self.kind], set(self.loose_ids(history))
+        return [
+            key
+            for key, row in history.rows.items()
+            if row["provenance"].get("reused_from") is None
+            and (key in places or key in there or self.kind in row.get("tables", {}))
+        ]
+
+    def copy_to(self, ledger: Path, history: History) -> None:
+        """Copy the files of all attempts that have a table to another ledger's folder.
+
+        Raises:
+            FileNotFoundError: one is missing, or was joined after this history.
+        """
+        places = history.places[self.kind]
+        for file in sorted({place.file for place in places.values()}):
+            shutil.copyfile(self._ledger / file, ledger / file)
+        loose = [key for key in self.named(history) if key not in places]
+        if loose:
+            (ledger / self.kind).mkdir()
+        for key in loose:
+            shutil.copyfile(self._loose(key), ledger / self.kind / self._loose(key).name)
 
     # -- joining ---------------------------------------------------------------------------------
 

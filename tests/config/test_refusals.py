@@ -38,7 +38,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["arrivals.rate_per_s={a: 1}"], "arrivals.rate_per_s must be a valid number"),
     (["workload.sharing=[0.5]"], "workload.sharing must be a valid number, got [0.5]"),
     (["seeds=[1"], "no viable alternative at input '[1'"),
-    (["stage=draw"], "stage must be 'plan', 'run' or 'all', got 'draw'"),
+    (["stage=draw"], "stage must be 'plan', 'status', 'run' or 'all', got 'draw'"),
     # Sets that are none.
     (["seeds=[]"], "seeds must not be empty, got []"),
     (["seeds=[1,1]"], "seeds names a value twice: (1, 1)"),
@@ -48,7 +48,7 @@ REFUSED: list[tuple[list[str], str]] = [
     ),
     # A key that nobody reads, or another organization's knob.
     (["+headroom=1"], "headroom is not a known setting here (got 1)"),
-    (["headroom=0.5"], "Could not override 'headroom'"),
+    (["headroom=0.5"], "headroom is not a field of this launch; nearest is admission.headroom"),
     (["+model.layers=3"], "model.layers is not a known setting here (got 3)"),
     (
         ["organization=s0", "+organization.slot_bytes=32768"],
@@ -249,3 +249,33 @@ def test_a_refusal_reaches_the_shell(tmp_path: Path) -> None:
     assert done.stdout == ""
     assert done.stderr == "error: admission.headroom must be less than 1, got 1.2\n"
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("cap=16", "cap is not a field of this launch; nearest is admission.cap"),
+        ("cap=16,32", "cap is not a field of this launch; nearest is admission.cap"),
+        (
+            "arrival.rate_per_s=3",
+            "arrival.rate_per_s is not a field of this launch; nearest is arrivals.rate_per_s",
+        ),
+        (
+            "workload.path=x.csv",
+            "workload.path is not a field of this launch; it belongs to workload=trace",
+        ),
+    ],
+)
+def test_a_field_that_does_not_exist_is_one_line_with_the_nearest_ones(
+    typed: str, message: str, command: Command, tmp_path: Path
+) -> None:
+    sweep = ("-m",) if "," in typed else ()
+    assert command(*sweep, "campaign=q6", typed) == (2, f"error: {message}\n")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_field_of_an_option_that_a_campaign_chooses_is_known(command: Command) -> None:
+    code, printed = command(
+        "campaign=trace", "workload.path=absent.csv", "workload.speed=2", "stage=plan"
+    )
+    assert (code, printed) == (2, "error: absent.csv: No such file or directory\n")

@@ -75,7 +75,9 @@ def test_a_ledger_of_a_later_schema_is_refused(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
     with journal.exclusive():
         journal.append([{"kind": "header", "schema": 2, "contract": CONTRACT}])
-    with pytest.raises(LedgerError, match=r"journal\.jsonl: schema must be 1, got 2"):
+    with pytest.raises(
+        LedgerError, match=r"journal\.jsonl: schema must be 1, got 2; a newer hsexp"
+    ):
         Ledger.read(tmp_path)
 
 

@@ -5,13 +5,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from hsexp.workload import Request, Segment
 from runners.vllm.client import _body
 from runners.vllm.clock import Episode
 from runners.vllm.engine_record import read_engine_record
 from runners.vllm.exposition import Exposition
-from runners.vllm.faults import BootFailed, EngineDied, OtherOutput, OutOfMemory, RecordTorn, death
+from runners.vllm.faults import (
+    BootFailed,
+    EngineDied,
+    OtherOutput,
+    OutOfMemory,
+    RecordTorn,
+    RunFault,
+    death,
+)
 from runners.vllm.observed import Streams
 from runners.vllm.tokens import prompt_tokens, warmup_prompts
 
@@ -88,6 +97,29 @@ def test_labels_are_read_with_their_escapes() -> None:
         "organization": "d0",
         "note": 'a "quoted" \\ text, with a comma',
     }
+
+
+def test_what_prometheus_own_client_writes_is_read_back() -> None:
+    registry = CollectorRegistry()
+    gauge = Gauge("hsexp:pages", "Pages.", ("pool", "note"), registry=registry)
+    counter = Counter("hsexp:losses", "Losses.", registry=registry)
+    notes = ['a "b"', "c\\d", "e\nf", "{g},h=1 "]
+    for value, note in enumerate(notes):
+        gauge.labels("kv", note).set(value + 0.5)
+    counter.inc(3)
+    page = Exposition(generate_latest(registry).decode())
+    assert [(s.labels["note"], s.value) for s in page.samples("hsexp:pages")] == [
+        (note, value + 0.5) for value, note in enumerate(notes)
+    ]
+    assert page.total("hsexp:losses_total") == 3.0
+    assert page.total("hsexp:losses") is None
+
+
+def test_a_line_that_is_not_in_the_format_is_a_fault_with_the_metrics_name() -> None:
+    page = Exposition('good 1\nbad{pool="kv} x\n')
+    assert page.total("good") == 1.0
+    with pytest.raises(RunFault, match="the server's metric bad cannot be read"):
+        page.total("bad")
 
 
 # -- streams ---------------------------------------------------------------------------------------

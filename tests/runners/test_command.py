@@ -7,8 +7,8 @@ from pathlib import Path
 import commands
 import pytest
 
-from hsexp.__main__ import _COMMANDS
 from hsexp.shadows import PACKAGES
+from hsexp.verbs import VERBS
 
 
 def test_a_reader_who_leaves_early_sees_no_traceback(tmp_path: Path) -> None:
@@ -71,9 +71,9 @@ def test_folders_of_the_users_that_are_no_packages_are_in_nobodys_way(tmp_path: 
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("word", _COMMANDS)
+@pytest.mark.parametrize("word", VERBS)
 def test_a_first_word_stands_for_the_module_that_python_runs(word: str, tmp_path: Path) -> None:
-    module, arguments = _COMMANDS[word], ("--help", "nonsense")
+    module, arguments = VERBS[word].module, ("--help", "nonsense")
     done = commands.run(word, *arguments, cwd=tmp_path)
     asked = commands.run(*arguments, cwd=tmp_path, module=module)
     assert (done.returncode, done.stdout, done.stderr) == (
