@@ -14,9 +14,12 @@ PACKAGES = ("hsexp", "runners", "analysis", "figures")
 DOORS = {
     "hsexp.__main__": ("runners",),
     "runners.command": ("analysis",),  # its errors
+    "runners.derived": ("analysis", "figures"),  # what an archive holds beside its ledgers
     "runners.launch": ("analysis", "figures"),  # a launch ends with tables and figures
+    "runners.pack": ("analysis",),  # its arguments and errors
     "runners.probe": ("analysis",),  # fits the steps and writes the device
     "runners.replay": ("analysis",),  # prints a table
+    "runners.verify": ("analysis",),  # its errors
 }
 """Entry points, which put the stages one behind the other: what else each may import."""
 

@@ -69,6 +69,13 @@ TYPED = {
     "hsexp replay": Typed(more="ledger=nowhere", code=2, shows="nowhere: there is no ledger"),
     "hsexp interop": Typed(code=2, shows="python -m runners.interop import=RESULT.json"),
     "hsexp probe": Typed(shows="python -m hsexp probe device=NAME"),
+    "hsexp pack": Typed(shows="python -m hsexp pack campaign=q6"),
+    "hsexp verify": Typed(shows="python -m hsexp verify FILE.tar"),
+    "python -m hsexp campaign=q6 stage=status": Typed(
+        more="workload.num_requests=8", shows="360 planned: "
+    ),
+    "python -m hsexp pack campaign=q6": Typed(shows="packed: q6.tar"),
+    "python -m hsexp verify q6.tar": Typed(shows="bit for bit"),
     "python -m analysis": Typed(shows="python -m analysis campaign=q6"),
     "python -m figures": Typed(shows="python -m figures figure=2"),
     "python -m hsexp.serve": Typed(shows="python -m hsexp.serve organization=s2"),
