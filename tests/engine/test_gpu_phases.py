@@ -28,6 +28,7 @@ def drive(folder: Path, *phases: int, tiny: bool = True) -> tuple[int, dict[str,
     return done.returncode, {phase["phase"]: phase for phase in verdict["phases"]}
 
 
+@pytest.mark.slow  # minutes in the interpreter
 def test_machine_kernels_and_speed_are_judged_without_an_engine(tmp_path: Path) -> None:
     code, found = drive(tmp_path, 0, 1, 2)
     assert code == 0, found
@@ -47,6 +48,7 @@ def test_without_a_gpu_the_phases_are_skipped_and_say_why(tmp_path: Path) -> Non
     assert found[0]["facts"]["digests_wrong"] == []
 
 
+@pytest.mark.slow  # minutes in the interpreter
 def test_every_engine_serves_the_waves_and_agrees_with_the_others(tmp_path: Path) -> None:
     code, found = drive(tmp_path, 3)
     assert code == 0, found[3]["reason"]
