@@ -34,6 +34,7 @@ PROJECT = ("hsexp", "runners", "analysis", "figures", "conf", "benchmarks", "tes
 HELPERS = (
     "tests/engine/engine_process.py",
     "tests/engine/engine_run.py",
+    "tests/engine/interpreted_benchmark.py",
     "tests/engine/kernel_cases.py",
     "tests/engine/small_models.py",
     "tests/engine/triton_on_cpu.py",
