@@ -1,5 +1,8 @@
 """Runs one workload on the simulated engine and returns its record."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -119,7 +122,7 @@ def _request_table(requests: list[SimRequest]) -> pd.DataFrame:
         "replayed_tokens": [r.replayed_tokens for r in requests],
         "replayed_output_tokens": [r.replayed_output_tokens for r in requests],
     }
-    return pd.DataFrame(columns).astype(REQUEST_COLUMNS)
+    return _frame(columns, REQUEST_COLUMNS)
 
 
 def _step_table(stretches: list[StepStretch]) -> pd.DataFrame:
@@ -133,4 +136,16 @@ def _step_table(stretches: list[StepStretch]) -> pd.DataFrame:
         "running": [s.running for s in stretches],
         "waiting": [s.waiting for s in stretches],
     }
-    return pd.DataFrame(columns).astype(STEP_COLUMNS)
+    return _frame(columns, STEP_COLUMNS)
+
+
+def _frame(columns: Mapping[str, Any], kinds: Mapping[str, str]) -> pd.DataFrame:
+    """A table of typed columns. Each is converted once; pandas would guess its type first."""
+    return pd.DataFrame(
+        {
+            name: pd.array(columns[name], dtype="string")
+            if kind == "string"
+            else np.asarray(columns[name], kind)
+            for name, kind in kinds.items()
+        }
+    )
