@@ -12,15 +12,20 @@ TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 # share what is slow to make; an engine takes 2 GiB.
 WORKERS ?= -n auto --dist loadfile --maxprocesses
 
-# What runs on the pure core as well, where the other one is compiled.
-PURE := tests/memory tests/sim
+# One worker more than cores where many tests wait for a process.
+ONE_MORE = PYTEST_XDIST_AUTO_NUM_WORKERS=$$($(RUN) -c 'import os; print(1 + (os.cpu_count() or 1))')
+
+# What patches the memory or the simulator runs on the pure core; make test-cores runs all of both on each.
+BOTH := tests/memory tests/sim
+PURE := $(addprefix tests/memory/test_,oracle.py memory_stateful.py standing.py branches_stateful.py memory_contract.py pricing.py) \
+	$(addprefix tests/sim/test_,liveness.py conversations_reuse.py submitted_work_replay.py)
 
 UV ?= uv
 LOCK_FLAGS ?=
 TORCH_SOURCE ?= --torch-backend cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup setup-sweep setup-search setup-cpu setup-gpu core wheel lint test test-light test-engine test-pythons test-triton test-gpu gpu-bundle mutate test-peer bench locks clean
+.PHONY: help demo setup setup-sweep setup-search setup-cpu setup-gpu core wheel lint test test-light test-cores test-engine test-pythons test-triton test-gpu gpu-bundle mutate test-peer bench locks clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -52,8 +57,12 @@ test: lint  ## lint, the tests without vLLM, then vLLM's CPU build and the tests
 	@$(MAKE) --no-print-directory test-engine
 
 test-light: $(VENV)/.dev core  ## every test that needs seconds and no vLLM
-	$(RUN) -m pytest $(WORKERS) 8 -m "not slow and not engine and not gpu"
+	$(ONE_MORE) $(RUN) -m pytest $(WORKERS) 8 -m "not slow and not engine and not gpu"
 	HSEXP_CORE=pure $(RUN) -m pytest $(WORKERS) 8 -m "not slow and not engine and not gpu" $(PURE)
+
+test-cores: $(VENV)/.dev core  ## tests of memory and simulator, on the compiled core and on the pure one
+	HSEXP_CORE=compiled $(RUN) -m pytest $(WORKERS) 8 -m "not slow and not engine and not gpu" $(BOTH)
+	HSEXP_CORE=pure $(RUN) -m pytest $(WORKERS) 8 -m "not slow and not engine and not gpu" $(BOTH)
 
 test-engine: $(VENV)/.cpu core  ## real vLLM on this CPU: one schedule, equal bits, equal tokens
 	$(RUN) -m pytest $(WORKERS) 2 -m "engine and not slow" tests/engine

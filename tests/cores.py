@@ -1,7 +1,7 @@
 """Tests and the core that they run on: the compiled one cannot be patched, nor subclassed.
 
-`make test-light` runs the memory's and the simulator's tests on the pure core as well, where none
-of them is skipped.
+`make test-light` runs the files with such tests on the pure core as well, where none is skipped;
+`make test-cores` runs all of the memory's and of the simulator's on each.
 """
 
 from typing import Any

@@ -61,6 +61,7 @@ def test_every_engine_serves_the_waves_and_agrees_with_the_others(tmp_path: Path
     assert compared["s2 eager as s2"]["in_bits"] == 24
 
 
+@pytest.mark.slow  # two servers
 def test_a_campaign_is_recorded_and_replayed_and_gives_a_device_file(tmp_path: Path) -> None:
     code, found = drive(tmp_path, 4, 5)
     assert code == 0, [found[number]["reason"] for number in found]

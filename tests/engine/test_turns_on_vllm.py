@@ -20,7 +20,7 @@ def write_sessions(path: Path) -> None:
     path.write_text("\n".join([*rows, ""]), encoding="utf-8")
 
 
-@pytest.mark.parametrize("transport", ["inproc", "http"])
+@pytest.mark.parametrize("transport", ["inproc", pytest.param("http", marks=pytest.mark.slow)])
 def test_every_answer_is_the_one_that_the_next_turn_holds(transport: str, tmp_path: Path) -> None:
     write_sessions(tmp_path / "talk.csv")
     done = commands.run(

@@ -46,6 +46,7 @@ def outcomes(folder: Path) -> dict[int, list[str]]:
 # -- one ledger ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_goes_on_where_it_stopped(folder: Path) -> None:
     arguments = [*TRACE, "admission.cap=1,2,3,4,5"]
     process = start_sweep(folder, *arguments)
@@ -60,6 +61,7 @@ def test_a_killed_sweep_goes_on_where_it_stopped(folder: Path) -> None:
     assert before.items() <= ledger(folder).accepted().items()
 
 
+@pytest.mark.slow
 def test_two_sweeps_at_once_share_the_cells_and_overwrite_nothing(folder: Path) -> None:
     both = [start_sweep(folder, *TRACE, f"admission.cap={caps}") for caps in ("1,2,3", "3,2,1")]
     ended = [(process.communicate()[0], process.returncode) for process in both]
@@ -69,6 +71,7 @@ def test_two_sweeps_at_once_share_the_cells_and_overwrite_nothing(folder: Path) 
     assert len(list((folder / "sweeps").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_the_same_cell_in_four_processes_gives_the_same_row(folder: Path) -> None:
     code, printed = swept(folder, *TRACE, "ledger=one,two,three,four")
     assert code == 0, printed
@@ -118,7 +121,7 @@ def test_a_failed_job_is_a_row_and_an_exit_code_and_the_others_run(
     assert outcomes(folder) == {1: ["OK"], 2: ["OK"], 63: ["failed"]}
     failed = ledger(folder).attempts().set_index("cap").loc[63]
     assert failed["reason"].startswith("NoProgress: no progress at step")
-    assert "raise NoProgress" in failed["traceback"]
+    assert "no progress at step" in failed["traceback"]
     assert re.search(r"1 +admission\.cap=63 +has failed cells", printed)
     assert re.search(r"2 +admission\.cap=2 +complete", printed)
     told_by_hydra = "job 1 of the sweep ended with 1" in printed
