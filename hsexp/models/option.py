@@ -45,7 +45,9 @@ def with_options(arguments: Iterable[str]) -> list[str]:
         folder, name = _write(value)
         given[place] = f"{_KEY}={name}"
         folders.append(f"'file://{folder}'")
-    return [*given, f"{_SEARCH_PATH}=[{','.join(folders)}]"]
+    # Beside the model: Hydra wants all overrides together, in front of flags or behind them.
+    given.insert(max(paths) + 1, f"{_SEARCH_PATH}=[{','.join(folders)}]")
+    return given
 
 
 def _write(given: str) -> tuple[Path, str]:

@@ -26,6 +26,12 @@ def test_a_path_becomes_an_option_on_the_search_path(tmp_path: Path) -> None:
     assert yaml.safe_load(option.read_text(encoding="utf-8"))["num_recurrent_layers"] == 29
 
 
+def test_the_search_path_stands_beside_the_model_in_front_of_flags() -> None:
+    words = with_options(["campaign=q6", f"model={BAMBA}", "--cfg", "job"])
+    assert words[0] == "campaign=q6" and words[1].startswith("model=")
+    assert words[2].startswith("hydra.searchpath=") and words[3:] == ["--cfg", "job"]
+
+
 def test_the_same_model_is_the_same_option_and_a_changed_one_another(tmp_path: Path) -> None:
     first = with_options([f"model={BAMBA}"])
     assert with_options([f"model={BAMBA}"]) == first
