@@ -186,7 +186,11 @@ TALK = (
 
 
 @pytest.mark.parametrize(
-    "how", [("organization=s2",), ("organization=s0", "engine.transport=inproc")]
+    "how",
+    [
+        pytest.param(("organization=s2",), marks=pytest.mark.slow),
+        ("organization=s0", "engine.transport=inproc"),
+    ],
 )
 def test_a_turn_reuses_what_the_turn_before_it_generated(
     how: tuple[str, ...], tmp_path: Path
