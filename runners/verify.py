@@ -59,8 +59,8 @@ def main(arguments: Sequence[str]) -> None:
             num_files = _remake_tables(folder, manifest)
         except (KeyError, TypeError, AttributeError) as error:
             raise ArchiveError(f"{path}: the manifest lacks {error}") from None
-    console.print(f"{num_runs} runs in {len(manifest['ledgers'])} ledgers: every table is whole")
-    console.print(f"{len(manifest['workloads'])} workloads: every one has its digest")
+    console.print(f"ledgers: {len(manifest['ledgers'])}, runs: {num_runs}; every table is whole")
+    console.print(f"workloads: {len(manifest['workloads'])}; every one has its digest")
     console.print(f"{num_files} files of tables: made again from the ledgers, bit for bit")
     for note in manifest["notes"]:
         console.print(f"the archive says: {note}", markup=False)
