@@ -1,6 +1,6 @@
 """python -m hsexp.compiling [--again] [--require]
 
-Compiles the core (`hsexp.core`) with mypyc, in less than a minute: `make core`. Where the compiled core
+Compiles the core (`hsexp.core`) with mypyc, in a minute: `make core`. Where the compiled core
 fits the sources there is nothing to do. Where it cannot be made, a line says why, and the pure core
 runs; with --require that is an error.
 """
