@@ -119,14 +119,19 @@ def _other_gpu(device: DeviceConfig) -> str | None:
     name = _gpu_name()
     if re.search(device.gpu, name):
         return None
-    devices = (DeviceConfig.parse(read_option("device", option)) for option in options("device"))
-    fitting = [f"device={each.name}" for each in devices if each.gpu and re.search(each.gpu, name)]
+    fitting = [f"device={each.name}" for each in devices_of(name)]
     way_out = (
         f"type {' or '.join(fitting)}"
         if fitting
         else "write a device file for it (docs/devices.md)"
     )
     return f"device {device.name} is not the GPU that is here, {name}: {way_out}"
+
+
+def devices_of(gpu: str) -> list[DeviceConfig]:
+    """The options of conf/device whose pattern fits the driver's name of a GPU."""
+    devices = (DeviceConfig.parse(read_option("device", name)) for name in options("device"))
+    return [device for device in devices if device.gpu and re.search(device.gpu, gpu)]
 
 
 def _is_installed(package: str) -> bool:

@@ -5,7 +5,6 @@ one cell after the other, each by a fresh engine; steps and traces are recorded,
 replays both runs with the measured step times. The ledger stays in DIR for phase 5.
 """
 
-import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -39,14 +38,10 @@ TINY = FULL | {
 
 def device_of(gpu: str) -> str | None:
     """The option of conf/device that is this GPU's; a prior names the same GPU as a fitted one."""
-    from hsexp.config.catalog import options, read_option
-    from hsexp.config.device import DeviceConfig
+    from runners.engines import devices_of
 
-    for name in options("device"):
-        device = DeviceConfig.parse(read_option("device", name))
-        if device.hardware is not None and device.gpu and re.search(device.gpu, gpu):
-            return name
-    return None
+    served = (device.name for device in devices_of(gpu) if device.hardware is not None)
+    return next(served, None)
 
 
 def replayed(ledger: Path) -> tuple[list[dict[str, Any]], list[str]]:
