@@ -38,15 +38,22 @@ class Request:
     out: Path
 
 
-def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
+def run(
+    main: Callable[[Sequence[str]], None], arguments: Sequence[str], *refusals: type[Exception]
+) -> int:
     """Exit code of a command: 0, or another one with the reason on standard error.
 
     Args:
         arguments: `config_dir=DIR` adds the options of a user's folder.
+        refusals: further errors that a user can correct.
     """
 
     return end_well(
-        lambda: main(follow_config_dir(arguments)), AnalysisError, ConfigError, LedgerError
+        lambda: main(follow_config_dir(arguments)),
+        AnalysisError,
+        ConfigError,
+        LedgerError,
+        *refusals,
     )
 
 

@@ -32,14 +32,14 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from analysis.command import LEDGERS, parse_pairs
+from analysis.command import run as run_command
 from analysis.config import campaigns as analysed_campaigns
 from analysis.errors import AnalysisError
 from hsexp.config.base import ConfigError
 from hsexp.config.campaigns import CollectionCampaign
-from hsexp.config.catalog import CONF, as_override, follow_config_dir, read_file
+from hsexp.config.catalog import CONF, as_override, read_file
 from hsexp.config.launch import Launch, parse_launch
 from hsexp.console import make_console
-from hsexp.ending import end_well
 from hsexp.ledger import Ledger, LedgerError, Provenance, encode_arrow
 from hsexp.ledger.provenance import package_versions
 from hsexp.plan.cells import Cell
@@ -299,13 +299,7 @@ def _freeze_inputs(
 
 def run(arguments: Sequence[str]) -> int:
     """Exit code of the command."""
-    return end_well(
-        lambda: main(follow_config_dir(arguments)),
-        AnalysisError,
-        ArchiveError,
-        ConfigError,
-        LedgerError,
-    )
+    return run_command(main, arguments, ArchiveError)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,9 @@ guard("analysis", "figures")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.errors import AnalysisError
-from hsexp.config.base import ConfigError
-from hsexp.config.catalog import follow_config_dir
+from analysis.command import run as run_command
 from hsexp.console import make_console
-from hsexp.ending import end_well
-from hsexp.ledger import Ledger, LedgerError, Provenance
+from hsexp.ledger import Ledger, Provenance
 from hsexp.ledger.provenance import package_versions
 from hsexp.workload.frozen import thawed
 from runners.archive import ArchiveError, opened, read_manifest
@@ -141,13 +138,7 @@ def _other(manifest: Mapping[str, Any]) -> str:
 
 def run(arguments: Sequence[str]) -> int:
     """Exit code of the command."""
-    return end_well(
-        lambda: main(follow_config_dir(arguments)),
-        AnalysisError,
-        ArchiveError,
-        ConfigError,
-        LedgerError,
-    )
+    return run_command(main, arguments, ArchiveError)
 
 
 if __name__ == "__main__":
